@@ -18,7 +18,7 @@ BAR = 180  # pixels of a policy's bar
 # what a policy's cells came to: a colour, and words
 PARTS = (
     ("in", "the quickest"),
-    ("area", "within 5 % of it"),
+    ("convolution", "within 5 % of it"),
     ("labels", "slower"),
     ("bad", "refused"),
     ("stall", "failed"),
@@ -142,8 +142,8 @@ def _failures(document: Mapping[str, Any]) -> str:
 def _papers(document: Mapping[str, Any]) -> str:
     lines = []
     for p in document["papers"]:
-        style = f" The policy is {p['policy']}-style." if p["style"] else ""
-        where = f"{p['venue']} {p['year']}, section {p['section']}" if p["authors"] else "minidnn's own"
+        style = f" Hence {p['policy']}-style." if p["style"] else ""
+        where = f"{p['venue']} {p['year']}, {p['section']}" if p["authors"] else "minidnn's own"
         title = p["paper_title"] if p["authors"] else p["paper_title"].partition(": ")[2]
         silent = "".join(f"<li>{escape(sentence)}</li>" for sentence in p["silent"])
         lines.append(
@@ -152,4 +152,4 @@ def _papers(document: Mapping[str, Any]) -> str:
             f'<td class="wide">{escape(where)}.{escape(style)}{f"<ul>{silent}</ul>" if silent else ""}</td></tr>'
         )
     head = '<th class="l">policy</th><th class="l">paper</th><th class="l">where; what our reading assumes</th>'
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f"<table class=papers><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
