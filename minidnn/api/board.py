@@ -130,7 +130,7 @@ def of(
     title = f"{len(policies)} policies on {count}"
     notes = "Seconds are simulated, bytes are exact."
     if given.get("host_budget") is None:
-        notes += f" Assumed: {sizes.text(HOST)} of a host, where a profile has none of its own (--host-budget)."
+        notes += f" Assumed: {sizes.text(HOST)} of the host, unless a GPU's profile says (--host-budget)."
     return Board(document, title, notes)
 
 

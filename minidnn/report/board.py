@@ -122,7 +122,7 @@ def says(document: Document) -> list[str]:
         first = document["standings"][0]
         none = f" {len(every) - len(kept)} budgets are kept by none." if len(every) > len(kept) else ""
         said.append(
-            f"Within {len(kept)} of {len(every)} budgets there is a plan; {first['policy']} is the quickest within "
+            f"There is a plan within {len(kept)} of {len(every)} budgets, and {first['policy']} is the quickest within "
             f"{first['quickest']} of them.{none}"
         )
     said += [f"{names} failed: {why}" for why, names in failures(document).items()]

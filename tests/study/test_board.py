@@ -63,7 +63,7 @@ def test_each_policy_s_paper_is_told_and_the_table_has_its_refusals(found):
     assert page.count("<figure>") == picture.count("cifar10_quick, batch 32, on") == 2
     for words in ("needs ", "Rhu et al., MICRO 2016", "A forked map is offloaded", "within 5 % of it"):
         assert words in page
-    assert "Within 4 of 6 budgets there is a plan" in page and "2 budgets are kept by none." in page
+    assert "There is a plan within 4 of 6 budgets" in page and "2 budgets are kept by none." in page
     assert Board.model_validate_json(found.to_json()) == found.document
 
 
