@@ -27,7 +27,7 @@ help:
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make docs    build the site in $(OUT)/site, and run every command and all Python that it shows: some minutes"
-	@echo "make reference  write docs/layers.md, docs/solver.md, docs/results.md and the JSON Schemas anew"
+	@echo "make reference  write docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew (screenshots need Chromium)"
 	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"

@@ -52,7 +52,7 @@ def poet(program: Program, costs: Costs, budget: int) -> Plan:
     if fits(program, costs, plan, budget):
         return plan
     facts = Facts(program, costs, SMALL)
-    size = len(Stages(facts).whole)
+    size = Stages(facts).decisions
     if size > MOST:
         raise NoPlan(
             f"poet: {program.name} of {len(program.ops)} ops has {size} decisions, and poet solves programs of at most "
@@ -70,7 +70,7 @@ def _within(program: Program, facts: Facts, budget: int) -> Plan | None:
     """The quickest plan whose arena keeps the budget; None: there is none, or none was found."""
     room = budget
     for _ in range(ATTEMPTS):
-        stages = Stages(facts)
+        stages = Stages(facts).written()
         stages.high[stages.memory] = room * stages.byte
         answer = Solver(stages).least_whole(NODES, EXACT)
         if answer is None:
@@ -85,7 +85,7 @@ def _within(program: Program, facts: Facts, budget: int) -> Plan | None:
 
 def _leanest(facts: Facts) -> Plan:
     """The plan with the fewest live bytes."""
-    stages = Stages(facts)
+    stages = Stages(facts).written()
     solver = Solver(stages)
     solver.only(stages.memory, float("inf"))
     answer = solver.least_whole(NODES, EXACT)

@@ -39,7 +39,7 @@ Terms = list[tuple[int, float]]
 
 
 class Stages(Rows):
-    """The program of one step. Bytes and seconds have the units `byte` and `second`.
+    """The program of one step, once it is `written`. Bytes and seconds have the units `byte` and `second`.
 
     share:   {tensor: the tensor of as many bytes that it is written over}, for the plan
     memory:  the variable whose upper bound limits the live bytes
@@ -72,12 +72,28 @@ class Stages(Rows):
         self.early: dict[tuple[Point, Tensor], int] = {}
         self.again: dict[tuple[Point, Point], int] = {}
         self.faster: dict[tuple[Point, int], int] = {}
+
+    def written(self) -> Stages:
+        """The same with its variables and rows."""
         self.memory = self.var()
         self._variables()
         self._moves()
         self._reads()
         self._seconds()
         self._bytes()
+        return self
+
+    @property
+    def decisions(self) -> int:
+        """The number of variables that are whole, known before they are written."""
+        facts, count = self.facts, sum(len(choices) - 1 for choices in self.facts.choices)
+        for t in self.decided:
+            stages, moves = len(self._stages(t)), facts.may_copy(t)
+            count += stages + moves * (2 if t in facts.inputs else 3) * (stages - 1)
+        for i in self.runs:
+            last = min(max(self.wanted[t] for t in self.ops[i].writes), len(self.ops) - 1)
+            count += max(0, last - facts.forward + 1)
+        return count
 
     # ---- which tensors are decided about
 

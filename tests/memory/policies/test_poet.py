@@ -126,7 +126,8 @@ def powerset(items):
 
 def solved(facts, budget):
     """(the program, its solution within the budget to the last digit, its cost in seconds)"""
-    stages = Stages(facts)
+    stages = Stages(facts).written()
+    assert stages.decisions == len(stages.whole)
     stages.high[stages.memory] = budget * stages.byte
     answer = Solver(stages).least_whole(NODES, 0.0)
     cost = None if answer is None else sum(c * v for c, v in zip(stages.cost, answer.value.tolist(), strict=True))
