@@ -310,11 +310,11 @@ class _Proof:
             raise self.fail(f"{op.name}, which the host runs, has no place on the host for {homeless.name}")
         self.issue("host")
         for t, number in zip(op.reads, want, strict=True):
-            self.host_order(t, "host", write=False)
+            self.order(self.host_access, t, "host", write=False)
             if self.host.get(t) != number:
                 raise self.fail(f"{op.name} reads {t.name} on the host, which does not hold its value in program order")
         for t in op.writes:
-            self.host_order(t, "host", write=True)
+            self.order(self.host_access, t, "host", write=True)
             self.host[t] = written_number(op, x.algorithm.name, t, want)
 
     def compute(self, x: Compute) -> None:
