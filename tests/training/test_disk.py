@@ -106,7 +106,7 @@ def test_no_stream_goes_on_behind_what_has_failed(tmp_path, monkeypatch):
     """Bytes that a failed read has not brought may be places of a pooling, and no kernel may follow them."""
     with lenet(tmp_path) as solver:
         ran, runtime = [], solver.machine.runtime
-        bound = solver.machine.loaded["TRAIN"].bound
+        bound = solver.machine.loaded["TRAIN"].bound.values()
         for prepared in bound:
             calls = prepared.calls["compute"]
             calls[:] = [(i, lambda i=i, call=call: (ran.append(i), call())) for i, call in calls]

@@ -24,6 +24,7 @@ from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, Write
 from minidnn.backends.cuda.runtime import SIDES
 from minidnn.memory.execution.machine import Machine
+from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.schedule import (
     STREAMS,
     Arrangement,
@@ -101,7 +102,9 @@ class Recorder(FakeApi):
         return address
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
-        return np.zeros(nbytes, np.uint8)
+        array = page_aligned(nbytes)
+        array.fill(0)
+        return array
 
     def _finish(self, wanted: Iterable[Any]) -> None:
         for work in self.pending:
