@@ -11,6 +11,7 @@ from minidnn.costs.net import unhindered
 from minidnn.memory.plan import Point
 from minidnn.program import Op, Pass, Program, Role, Tensor
 
+LONG = 4000  # ops: in longer programs no home is a decision, and what lives on the host is away unless it is used
 SMALL = 2000  # tensors this many times smaller than the largest are mostly not worth a decision
 
 
