@@ -426,3 +426,19 @@ def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypa
     for _ in range(2):
         api.HostFunction(called[-1])(None)
     assert said[-4:] == [("host", 5), ("host", 5), "called", "called"]
+
+
+def test_a_run_whose_weights_live_on_the_host_ends_with_the_same_files(tmp_path):
+    """TEST and sums of gradients find them there; and it goes on where they live on the device."""
+    runs = {}
+    for state in ("device", "all"):
+        (tmp_path / state).mkdir()
+        with solver(tmp_path / state, fake_device(3), iter_size=2, state=state) as s:
+            runs[state] = told(s.run()), {n: v.tobytes() for n, v in s.values().items()}
+            assert all(bool(p.hosted) == (state == "all") for p in s.session.programs.values())
+    assert runs["all"] == runs["device"]
+    assert files(tmp_path / "all") == files(tmp_path / "device") and len(files(tmp_path / "all")) == 3
+    (tmp_path / "on").mkdir()
+    with solver(tmp_path / "on", fake_device(9), iter_size=2, resume=tmp_path / "all" / "net_iter_4.safetensors") as s:
+        s.solve()
+    assert files(tmp_path / "on")["net_iter_9.safetensors"] == files(tmp_path / "all")["net_iter_9.safetensors"]

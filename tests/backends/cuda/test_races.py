@@ -78,12 +78,12 @@ def test_nothing_races_either_where_steps_are_launched_ahead(net, policy):
     assert checked.works > 400
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_all_three_programs_of_a_solver_take_turns(ahead):
-    """Gradients that are carried from step to step, and poison only where it is asked for."""
+@pytest.mark.parametrize("ahead, state", [(False, "device"), (True, "device"), (False, "all"), (True, "all")])
+def test_all_three_programs_of_a_solver_take_turns(ahead, state):
+    """Gradients that live from step to step, weights too, and poison only where it is asked for."""
     device = recording_device()
     train = TrainSpec(SGD(momentum=0.9), clip_gradients=5.0, iter_size=2)
-    made = programs(load(NET_FILES / "residual.yaml"), train, ("TRAIN", "TEST"))
+    made = programs(load(NET_FILES / "residual.yaml"), train, ("TRAIN", "TEST"), state=state)
     assert list(made) == ["ACCUMULATE", "TRAIN", "TEST"]
     with lived(arrange(list(made.values()), "vdnn_all:m", estimate(device)), device, ahead=ahead) as life:
         check_life(life)

@@ -1,0 +1,78 @@
+"""The proof refuses what is wrong with tensors that live on the host: 500 wrong trips, copies and places, some of them
+right for each program and wrong for all. Independent oracles say which changes are wrong; the others are not counted.
+
+    pytest -s tests/memory/proof/test_home_mutations.py                            shows them by kinds
+    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_home_mutations.py    tries 50 times as many
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import cycle
+
+import pytest
+
+import minidnn
+from minidnn.memory.planning import arrange
+from minidnn.memory.proof.verify import ScheduleError, verify_all
+from minidnn.memory.schedule import Schedule
+from minidnn.optimizers import SGD
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
+from tests.support.examples import TIMES
+from tests.support.mutate_homes import CHANGES, lost
+from tests.support.oracle import broken
+from tests.support.paths import NET_FILES
+from tests.support.programs import costs
+
+WRONG = 500 * TIMES
+TRAIN = TrainSpec(SGD(momentum=0.9), iter_size=2)
+
+
+def arranged(policy: str, state: str, part: float | None = None) -> list[Schedule]:
+    """ACCUMULATE, TRAIN and TEST of a small net. part: of the bytes that liveness takes"""
+    net, device = minidnn.load(NET_FILES / "lenet.yaml").with_batch(4), costs(bandwidth=1e9)
+    made = list(programs(net, TRAIN, ("TRAIN", "TEST"), state=state).values())
+    budget = None if part is None else int(arrange(made, "liveness:m", device).arena * part)
+    return list(arrange(made, policy, device, budget).schedules.values())
+
+
+def wrong(schedules: list[Schedule]) -> str | None:
+    return next((why for s in schedules if (why := broken(s))), None) or lost(schedules)
+
+
+@pytest.mark.slow
+def test_500_wrong_homes_are_refused():
+    r = random.Random(18)
+    nets = [arranged(policy, "all") for policy in ("liveness:m", "vdnn_all:m", "recompute_all:m")]
+    nets += [arranged("liveness:m", "host"), arranged("l2l:m", "device"), arranged("best", "device", 0.7)]
+    for schedules in nets:
+        verify_all(schedules)
+        assert wrong(schedules) is None
+        assert any(s.program.hosted for s in schedules)
+    counted, contradicting, harmless = Counter(), Counter(), Counter()
+    kinds = cycle(CHANGES)
+    while counted.total() < WRONG:
+        change = next(kinds)
+        try:
+            changed = change(r.choice(nets), r)
+        except ValueError:
+            contradicting[change] += 1
+            continue
+        if changed is None:
+            continue
+        why = wrong(changed)
+        if why is None:
+            harmless[change] += 1
+            continue
+        counted[change] += 1
+        try:
+            verify_all(changed)
+        except ScheduleError:
+            continue
+        raise AssertionError(f"{change.__name__} is not refused: {why}")
+    print(f"\n{'':30}{'wrong, refused':>16}{'not lowered':>14}{'harmless':>12}")
+    for change in CHANGES:
+        print(f"{change.__name__:30}{counted[change]:16}{contradicting[change]:14}{harmless[change]:12}")
+    assert all(counted[change] for change in CHANGES)
