@@ -27,7 +27,7 @@ help:
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make docs    build the site in $(OUT)/site, and run every command and all Python that it shows: some minutes"
-	@echo "make reference  write docs/layers.md, docs/solver.md, docs/results.md and the JSON Schemas anew"
+	@echo "make reference  write docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew (screenshots need Chromium)"
 	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
@@ -181,7 +181,7 @@ demo-ranks: $(VENV)/.ranks
 
 # The pictures of the documents, by the commands that stand beside them there.
 SMALL := resnet20 --batch 256 --gpu titan_x --budget 300MiB
-DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap best
+DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap capuchin dtr best
 base := baseline:p,liveness:p
 vdnn := baseline:p,vdnn_all:p,vdnn_pp:p
 superneurons := baseline:p,superneurons
@@ -189,6 +189,8 @@ layrub := baseline:p,layrub:p
 accudnn := baseline:p,accudnn:p
 recompute := baseline:p,sqrt_n:p,recompute_all:p
 recompute_cheap := baseline:p,recompute_cheap:p
+capuchin := baseline:p,capuchin:p
+dtr := baseline:p,dtr:p
 best := baseline:p,best
 
 pictures: $(VENV)/.browser

@@ -46,6 +46,7 @@ def pages() -> dict[str, Save]:
         "compare": lambda file: minidnn.compare(LENET, policies, **SMALL).save(file),  # type: ignore[arg-type]
         "compare, run": lambda file: minidnn.compare("digits_solver", policies, budget="2.5MiB", steps=8).save(file),
         "plan": lambda file: minidnn.plan(LENET, ["vdnn_all:m"], **SMALL).save(file),  # type: ignore[arg-type]
+        "board": lambda file: minidnn.board(f"{LENET}:64", policies, gpus="titan_x,h100", budgets="90%,70%").save(file),
         "tune": lambda file: minidnn.tune(LENET, **SMALL).save(file),  # type: ignore[arg-type]
         "arena": lambda file: minidnn.plan(LENET, ["vdnn_all:m"], **SMALL).steps().save(file),  # type: ignore[arg-type]
     }
@@ -85,6 +86,8 @@ class Checked:
             self._hover()
             self._keyboard()
             self._search()
+        elif self.page.locator(".picks button").count():
+            self._pick()
         elif not self.page.locator("svg title").count():
             self.wrong.append("nothing has a name under the pointer")
         return self.wrong
@@ -130,6 +133,19 @@ class Checked:
             self.page.wait_for_function("document.querySelectorAll('svg.step .moving rect.chosen').length == 1")
             if not bars.count():
                 self.wrong.append("no bars after zooming")
+
+    def _pick(self) -> None:
+        """A policy, by the keyboard: its line stands out, and Escape ends that."""
+        button = self.page.locator(".picks button").nth(1)
+        name = str(button.get_attribute("data-policy"))
+        button.focus()
+        self.page.keyboard.press("Enter")
+        self._expect("the keyboard", name)
+        if not self.page.locator(f"main.chosen g.line.on[data-policy='{name}']").count():
+            self.wrong.append(f"no line of {name} stands out")
+        self.page.keyboard.press("Escape")
+        if self.page.locator("main.chosen, .on").count():
+            self.wrong.append("Escape ends nothing")
 
     def _search(self) -> None:
         find = self.page.locator("input[type=search]").first

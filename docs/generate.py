@@ -1,4 +1,4 @@
-"""Writes what is made of tables: docs/layers.md, docs/solver.md, docs/results.md and the JSON Schemas.
+"""Writes what is made of tables: docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas.
 
 --check: say whether they are so.
 """

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time a name is imported when it is first used
+    from minidnn.api.board import board as board
     from minidnn.api.cards import cards as cards
     from minidnn.api.compare import compare as compare
     from minidnn.api.frontier import frontier as frontier
@@ -27,8 +28,8 @@ __version__ = "0.1.0"
 # The names `minidnn.<name>`, and the modules that they come from.
 _EXPORTS = {
     "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
-    "algorithms": "api.time", "cards": "api.cards", "compare": "api.compare", "frontier": "api.frontier",
-    "plan": "api.plan", "scaling": "api.scaling",
+    "algorithms": "api.time", "board": "api.board", "cards": "api.cards", "compare": "api.compare",
+    "frontier": "api.frontier", "plan": "api.plan", "scaling": "api.scaling",
     "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
 }  # fmt: skip
 

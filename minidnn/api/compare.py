@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minidnn.api.answer import Tell, silent
@@ -67,7 +66,7 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
     budgeted = [BUDGETED] if setting.budget is not None else []
     policies = policies or [*(RUN if about.gpu is None else SIMULATED), *budgeted]
     subject.check_policies(policies)
-    costs = replace(costing.costs_of(about), staging=setting.staging)
+    costs = costing.staged(costing.costs_of(about), setting)
     budgets = setting.budget, setting.host_budget
     limit = setting.budget
     if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():

@@ -36,7 +36,14 @@ class Pictured(Answer[D, PolicyRow]):
 
     def says(self) -> list[str]:
         refused = [f"refused: {row.why}" for row in self.rows if row.why]
-        return [self.notes, *report.bounded(self.rows), *report.noise(self.rows), *report.equal(self.rows), *refused]
+        return [
+            self.notes,
+            *report.tiers(self.rows),
+            *report.bounded(self.rows),
+            *report.noise(self.rows),
+            *report.equal(self.rows),
+            *refused,
+        ]
 
     @property
     def rows(self) -> list[PolicyRow]:

@@ -94,7 +94,7 @@ def of(about: Subject, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
     subject.check_policies(policies)
     setting = about.setting
-    costs = replace(costing.costs_of(about), staging=setting.staging)
+    costs = costing.staged(costing.costs_of(about), setting)
     results = simulated(
         about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name
     )
@@ -131,7 +131,7 @@ def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tel
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
         other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)
         known = costs if about.gpu is not None else costing.costs_of(other, sizes)
-        staging = setting.staging
+        staging = costs.staging
         if change.host_ring is not None and staging is not None:
             staging = replace(staging, ring=change.host_ring)
         return other.programs, replace(known, staging=staging)

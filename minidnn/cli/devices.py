@@ -14,13 +14,14 @@ from minidnn.cli.options import common
 from minidnn.cli.values import device
 
 if TYPE_CHECKING:
-    from minidnn.results.times import DeviceRow, LinkRow
+    from minidnn.results.times import DeviceRow, DiskRow, LinkRow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "minidnn devices",
         "minidnn devices cuda:1 --json",
+        "minidnn devices --disk /scratch",
     )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
@@ -28,6 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "measure the link between the ranks that a launcher has started, and write it; --link FILE takes it elsewhere"
     )
     parser.add_argument("--link", metavar="FILE.yaml", help=told)
+    told = "measure the disk of this folder, and keep its speed for plans that use it; only this"
+    parser.add_argument("--disk", metavar="PATH", help=told)
     common(parser, "json")
 
 
@@ -40,6 +43,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.link:
         return _measured_link(args)
+    if args.disk:
+        disk = _measured_disk(args.disk)
+        if args.json:
+            table.dump(Devices(devices=[], gpus=[], links=[], disks=[disk]))
+        else:
+            report.show_disk(disk)
+        return 0
     devices = [_device(name) for name in ([args.name] if args.name else names_here())]
     profiles: list[GpuRow] = []
     for name in gpus():
@@ -60,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         )
     code = 2 if args.name and not devices[0].available else 0
     if args.json:
-        table.dump(Devices(devices=devices, gpus=profiles, links=_links()))
+        table.dump(Devices(devices=devices, gpus=profiles, links=_links(), disks=[]))
         return code
     report.show_devices(devices)
     if args.name:
@@ -68,6 +78,26 @@ def run(args: argparse.Namespace) -> int:
     report.show_gpus(profiles)
     report.show_links(_links())
     return 0
+
+
+def _measured_disk(place: str) -> DiskRow:
+    """Measure the disk of a folder, and keep what was measured."""
+    import shutil
+
+    from minidnn.costs import Disk, disks
+    from minidnn.measuring.disk import disk
+    from minidnn.results.times import DiskRow
+    from minidnn.training.setting import Setting
+
+    folder = Setting.of({"disk": place}).disk
+    assert folder is not None
+    found = disk(folder)
+    cache = disks.keep(folder, Disk(None, found.write, found.read))
+    return DiskRow(
+        path=str(folder), file_system=found.kind, direct=found.direct, free_bytes=shutil.disk_usage(folder).free,
+        write_bandwidth=found.write, read_bandwidth=found.read, write_bandwidth_beside=found.write_beside,
+        read_bandwidth_beside=found.read_beside, cache=str(cache),
+    )  # fmt: skip
 
 
 def _links() -> list[LinkRow]:

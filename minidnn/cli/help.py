@@ -46,10 +46,12 @@ class Formatter(argparse.HelpFormatter):
 
 
 def policies(width: int, indent: str) -> str:
-    """A line or more for each policy: its name, and what it does in the words of its docstring's first line.
+    """A line or more for each policy: its name, and what it does in the words of its docstring's first line. Then who
+    proposed them.
 
     width: characters of a line, without the indent that it begins with"""
     from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, does
+    from minidnn.memory.policies.papers import PAPERS
 
     column = max(map(len, (*POLICIES, *CHOOSING))) + 2
     lines = []
@@ -58,7 +60,12 @@ def policies(width: int, indent: str) -> str:
         lines += [f"{name:{column}}{first}".rstrip(), *(" " * column + line for line in more)]
     suffixes = ", ".join(f":{letter} ({what})" for letter, what in SUFFIXES.items())
     told = f"{', '.join(CHOOSING)} choose algorithms themselves; other names may end in {suffixes}; none means :f"
-    return "\n".join(f"{indent}{line}" for line in [*lines, "", *textwrap.wrap(told, width)])
+    whose: dict[str, list[str]] = {}
+    for name, paper in PAPERS.items():
+        whose.setdefault(paper.short, []).append(name)
+    papers = "; ".join(f"{', '.join(names)}: {short}" for short, names in whose.items())
+    ends = [line for text in (told, papers) for line in textwrap.wrap(text, width)]
+    return "\n".join(f"{indent}{line}" for line in [*lines, "", *ends])
 
 
 def default_policy() -> str:

@@ -33,6 +33,7 @@ VERBS = {
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "cards": "say which of the known GPUs is enough for a network",
     "frontier": "show time against bytes: the least time at every budget, and the bound below",
+    "board": "compare all memory policies on nets, GPUs and budgets, with the gap to the bound",
     "search": "find the largest batch or depth that each policy places within a budget",
     "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",
     "pack": "find offsets for buffers with known lives, as low as possible",

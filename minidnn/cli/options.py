@@ -77,6 +77,14 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--compress",
         dict(action="store_true", help="with --host-ring: what lies in ordinary memory is packed without its zeros"),
     ),
+    "disk": (
+        "--disk",
+        dict(
+            metavar="PATH[:SIZE]",
+            help="a folder on a disk for what the host budget has no room for, or without one for all that leaves the "
+            "ring, and at most SIZE bytes of it",
+        ),
+    ),
     "device": (
         "--device",
         dict(
@@ -213,7 +221,7 @@ FILES = "files and output"
 GROUPS = {
     "memory": (
         "policy", "policy_searched", "policy_tuned", "policies", "budget", "host_budget", "ram", "ring", "compress",
-        "state", "facts",
+        "disk", "state", "facts",
     ),
     "device and numbers": (
         "batch", "global_batch", "format", "seed", "workers", "device", "no_tf32", "no_graph", "nvtx", "avoid",
@@ -225,8 +233,8 @@ LISTED = {"policy", "policy_searched", "policy_tuned", "policies"}  # with one o
 
 # The options that say how a net is run; a verb has some of them.
 GIVEN = (
-    "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "state", "facts", "seed",
-    "workers", "ranks", "link", "global_batch", "rank_limit",
+    "policy", "budget", "host_budget", "ram", "host_ring", "compress", "disk", "device", "format", "state", "facts",
+    "seed", "workers", "ranks", "link", "global_batch", "rank_limit",
 )  # fmt: skip
 
 # The options that decide a plan, besides the batch: those of `plan`.
@@ -236,7 +244,7 @@ PLANNED = (
 )  # fmt: skip
 
 _TOGETHER = {
-    "ring": ("ring", "compress"),
+    "ring": ("ring", "compress", "disk"),
     "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion"),
     "ranks": ("ranks", "link", "global_batch"),
     "ranks_several": ("ranks_several", "link", "global_batch"),

@@ -110,10 +110,11 @@ def summary(best: Best, spent: bool) -> Iterator[str]:
 
 
 def memory(solver: Solver) -> str:
-    """The arena's bytes, the device budget if there is one, and the bytes on the host, in words."""
+    """The arena's bytes, the device budget if there is one, and the bytes on the host and on a disk, in words."""
     a = solver.session.arrangement
     budget = f" of {sizes.text(a.budget)}" if a.budget else ""
     behind = f", {sizes.text(a.store)} behind a ring of {sizes.text(a.ring)} in it" if a.store else ""
+    behind += f" and {sizes.text(a.undo)} to go back to, {sizes.text(a.disk)} on the disk" if a.disk else ""
     return f"{sizes.text(a.arena)}{budget} on the device, {sizes.text(a.host)} on the host{behind}"
 
 

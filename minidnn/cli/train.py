@@ -177,6 +177,8 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,
             "pageable_bytes": arrangement.store,
+            "undo_bytes": arrangement.undo,
+            "on_disk_bytes": arrangement.disk,
             "beside_arena_bytes": solver.session.device.beside(),
             "train_seconds": seconds,
             "samples_per_second": images / seconds if seconds else None,

@@ -10,13 +10,13 @@ This folder holds values only: nothing here runs an op. A Costs has one of three
 from __future__ import annotations
 
 from minidnn.costs.cache import Measurements, NotKept, geometry, key, measured, measurements
-from minidnn.costs.costs import MOST_DRAG, Choice, Costs, Drag, Staging, bound_by, offered, remembering
+from minidnn.costs.costs import MOST_DRAG, Choice, Costs, Disk, Drag, Staging, bound_by, offered, remembering
 from minidnn.costs.estimates import CPU, Rates, estimate
 from minidnn.costs.profiles import ProfileError, gpu, gpus, named, profile
 from minidnn.costs.roofline import GPU
 
 __all__ = [
-    "CPU", "GPU", "MOST_DRAG", "Choice", "Costs", "Drag", "Measurements", "NotKept", "ProfileError", "Rates", "Staging",
-    "bound_by", "estimate", "geometry", "gpu", "gpus", "key", "measured", "measurements", "named", "offered", "profile",
-    "remembering",
+    "CPU", "GPU", "MOST_DRAG", "Choice", "Costs", "Disk", "Drag", "Measurements", "NotKept", "ProfileError", "Rates",
+    "Staging", "bound_by", "estimate", "geometry", "gpu", "gpus", "key", "measured", "measurements", "named",
+    "offered", "profile", "remembering",
 ]  # fmt: skip

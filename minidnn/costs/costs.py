@@ -26,25 +26,44 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Staging:
-    """Host memory as a ring of pinned memory with ordinary memory behind it (memory/lowering/staging.py).
+class Disk:
+    """A disk behind the host's memory (memory/lowering/tiers.py): bytes per second of direct writes and reads.
 
-    One thread copies between the two. The rates are the bytes of a tensor that it handles per second. They are assumed,
-    for any CPU of the last ten years, and serve plans only; a step on a device takes its own time.
+    These defaults are assumed, for any NVMe drive of the last ten years; `minidnn devices --disk` measures them.
     """
 
-    ring: int  # bytes; all tensors that travel at the same time must fit
+    most: int | None = None  # bytes that may be used there; None: what the plan needs
+    write_rate: float = 1e9
+    read_rate: float = 1e9
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Host memory as a ring of pinned memory with ordinary memory behind it (memory/lowering/staging.py), and perhaps a
+    disk behind both.
+
+    One thread copies out of the ring, and one into it. The rates are the bytes of a tensor that each handles per
+    second. They are assumed, for any CPU of the last ten years, and serve plans only; a step on a device takes its own
+    time.
+    """
+
+    ring: int  # bytes; all tensors that travel at the same time must fit. 0: as many as lowering finds good
     compress: bool = False  # whether tensors are stored without their zeros (memory/execution/compression.py)
     copy_rate: float = 6e9
     pack_rate: float = 2e9
     unpack_rate: float = 2e9
+    disk: Disk | None = None
 
-    def stash_seconds(self, nbytes: int) -> float:
-        """Seconds to bring so many bytes from the ring to ordinary memory."""
+    def stash_seconds(self, nbytes: int, to_disk: bool = False) -> float:
+        """Seconds to bring so many bytes from the ring to ordinary memory, or to the disk."""
+        if to_disk and self.disk is not None:
+            return nbytes / self.disk.write_rate
         return nbytes / (self.pack_rate if self.compress else self.copy_rate)
 
-    def fetch_seconds(self, nbytes: int) -> float:
+    def fetch_seconds(self, nbytes: int, from_disk: bool = False) -> float:
         """Seconds to bring so many bytes back into the ring."""
+        if from_disk and self.disk is not None:
+            return nbytes / self.disk.read_rate
         return nbytes / (self.unpack_rate if self.compress else self.copy_rate)
 
 
@@ -93,6 +112,16 @@ class Costs:
             if c.algorithm == algorithm:
                 return c.seconds
         raise KeyError(f"{self.device} has no algorithm {algorithm.name} for {op.name}")
+
+    @property
+    def sustained(self) -> Costs:
+        """These costs as a policy has to see them: a tensor that goes on to a disk travels no faster than the disk
+        writes and reads. The simulator takes the copy and what the disk does apart."""
+        disk = None if self.staging is None else self.staging.disk
+        if disk is None:
+            return self
+        out, back = min(self.bandwidth_out, disk.write_rate), min(self.bandwidth_in, disk.read_rate)
+        return replace(self, bandwidth_out=out, bandwidth_in=back)
 
     def host_seconds(self, op: Op) -> float:
         """The seconds of an op that the host runs. Raises ValueError if it has no kernel that leaves the same bits."""

@@ -36,6 +36,13 @@ class RingError(BudgetError):
     """
 
 
+class DiskError(BudgetError):
+    """A plan puts more on the disk than may be used there.
+
+    `needed` and `smallest`: bytes that it puts there.
+    """
+
+
 class RamError(BudgetError):
     """A run would take more of this machine's memory than it may (training/ram.py).
 
@@ -103,8 +110,8 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
 
 
 def of_budget(error: BaseException) -> bool:
-    """Whether a budget was refused, and not for want of this machine's memory."""
-    return isinstance(error, BudgetError) and not isinstance(error, RamError)
+    """Whether a budget was refused, and not for want of this machine's memory or of bytes of a disk."""
+    return isinstance(error, BudgetError) and not isinstance(error, (RamError, DiskError))
 
 
 def _distinct(needed: int, allowed: int) -> tuple[str, str]:

@@ -11,17 +11,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.budget import BudgetError, RingError, host_refusal, refusal
+from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.eager import eager
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
 from minidnn.memory.proof.verify import verify_all
-from minidnn.memory.schedule import Arrangement, Schedule
+from minidnn.memory.schedule import BLOCK, Arrangement, Schedule
 from minidnn.program import Program, Tensor
 from minidnn.sizes import text
 
@@ -79,13 +80,15 @@ def _arrange(
     proof: bool,
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
-    schedules = unproved(programs, policy, costs, limit, budget is not None)
+    schedules = tiered(unproved(programs, policy, costs, limit, budget is not None), host_budget)
     found = Arrangement.of(policy, schedules, budget)
     if found.arena > limit:
         least = Arrangement.of(policy, unproved(programs, policy, costs, 0), 0)
         raise refusal(policy, schedules, limit, budget is None, costs, least.arena)
     if host_budget is not None and found.off_device > host_budget:
         raise host_refusal(policy, schedules.values(), found.off_device, host_budget)
+    if costs.staging is not None and costs.staging.disk is not None:
+        _check_disk(found, costs.staging.disk.most)
     if proof:
         with blamed(policy, theirs(policy)):
             verify_all(schedules.values(), limit)
@@ -105,9 +108,11 @@ def unproved(
     """
     schedules: dict[str, Schedule] = {}
     with blamed(policy, theirs(policy)):
-        decided = _decided(programs, find(policy, budgeted), costs, limit)
+        decided = _decided(programs, find(policy, budgeted), costs.sustained, limit)
         at = homes(*(program for program, _ in decided))
         for program, plan in decided:
+            if costs.sustained is not costs:
+                plan = replace(plan, bound=None)  # what stays in the ring or in memory spares the disk
             listing = lower(program, complete(program, costs, plan))
             if costs.staging is not None:
                 try:
@@ -142,6 +147,30 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
             hosted |= plan.hosted
         pending = [p for p in programs if not hosted.isdisjoint(found[p.name][0].carried)]
     return list(found.values())
+
+
+def _check_disk(found: Arrangement, most: int | None) -> None:
+    """Raise DiskError if the plan takes more than `most` bytes of the disk."""
+    if most is not None and found.disk > most:
+        raise DiskError(
+            f"{found.policy} puts {text(found.disk)} on the disk, where {text(most)} may be used: give {found.disk} "
+            f"bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
+            found.disk,
+            found.disk,
+            host=True,
+        )
+
+
+def _host_for(found: Arrangement, most: int) -> int:
+    """A host budget, nearly the smallest, with which the plan takes at most `most` bytes of the disk."""
+    low, high = found.off_device, found.off_device + found.disk
+    while high - low > BLOCK:
+        middle = (low + high) // 2
+        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).disk > most:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _eager(placed: Schedule, costs: Costs) -> Schedule:

@@ -1,7 +1,7 @@
 """A schedule: the instructions of a step on its streams, and the place of every byte.
 
-There are three: compute, out and in. With a store there is a fourth, among several ranks `net`, and `host` if the host
-runs ops.
+There are three: compute, out and in. With a store there are also store and load, among several ranks `net`, and `host`
+if the host runs ops.
 
 A Stay is one residency of a tensor on the device. It begins with a write or a copy back, and ends after the last access
 or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. Each Buffer gets one offset.
@@ -21,12 +21,13 @@ from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
 from minidnn.visible import visible
 
-Stream = Literal["compute", "out", "in", "store", "net", "host"]
-STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "net", "host")
-BY_HOST: tuple[Stream, ...] = ("store", "host")  # those that the host runs, whatever the device
+Stream = Literal["compute", "out", "in", "store", "load", "net", "host"]
+STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "load", "net", "host")
+BY_HOST: tuple[Stream, ...] = ("store", "load", "host")  # those that the host runs, whatever the device
 NAMED = 8  # stays that a label names at most
 HEADER = 64  # bytes before a tensor's values in the store (memory/execution/compression.py)
 ALIGNMENT = 256  # bytes; cuDNN, oneDNN and coalesced access want it, and it is cudaMalloc's granularity
+BLOCK = 4096  # bytes; what a disk writes and reads directly is a multiple of it, in memory and on the disk
 
 
 @dataclass(eq=False)
@@ -104,6 +105,7 @@ class Leg:
 
     tensor: Tensor
     at: int  # offset in the ring
+    nbytes: int  # of the ring, at least the tensor's
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ class Prefetch:
 
 @dataclass(frozen=True, eq=False)
 class Stash:
-    """Roughly: store[leg.tensor] = ring[leg], perhaps compressed, by the host itself."""
+    """Roughly: store[leg.tensor] = ring[leg], by the host: into ordinary memory, perhaps packed, or to a disk."""
 
     leg: Leg
     stream: Stream = "store"
@@ -137,7 +139,7 @@ class Fetch:
     """Roughly: ring[leg] = store[leg.tensor], by the host itself."""
 
     leg: Leg
-    stream: Stream = "store"
+    stream: Stream = "load"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +164,7 @@ class Listing:
     points: tuple[int, ...]  # instruction index of each execution's Compute
     ring: int = 0  # bytes of pinned memory; a tensor passes through it in a leg of its own
     staging: Staging | None = None
+    disk_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of the stashed tensors that lie on the disk
 
     def curve(self, roles: frozenset[Role] | None = None) -> np.ndarray:
         """Exact bytes live at each execution, int64 (executions,); with `roles`, only of tensors with these roles.
@@ -192,6 +195,7 @@ class Schedule(Listing):
     host_shared: int = 0  # the first of these: homes of hosted tensors, which all programs of a net share
     store_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of stashed tensors, in pageable memory
     store_bytes: int = 0
+    disk_bytes: int = 0
     live_peak: int = 0  # largest exact sum of live bytes; no placement can be lower
     peak_point: Point = 0
 
@@ -216,6 +220,8 @@ class Arrangement:
     budget: int | None = None  # device bytes that the caller allows
     ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
     store: int = 0  # pageable bytes, shared likewise
+    disk: int = 0  # bytes of the disk, shared likewise
+    undo: int = 0  # bytes on the host of what a step changes, as it was before: where a step may fail (tiers.py)
 
     @classmethod
     def of(cls, policy: str, schedules: Mapping[str, Schedule], budget: int | None) -> Arrangement:
@@ -223,9 +229,11 @@ class Arrangement:
         every = schedules.values()
         ring = max(s.ring for s in every)
         shared = max(s.host_shared for s in every)
-        host = shared + sum(s.host_bytes - s.host_shared for s in every) + ring
-        store = max(s.store_bytes for s in every)
-        return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store)
+        store, disk = max(s.store_bytes for s in every), max(s.disk_bytes for s in every)
+        pinned = shared + sum(s.host_bytes - s.host_shared for s in every)
+        host = aligned(pinned, BLOCK if disk else ALIGNMENT) + ring
+        undo = sum({t: t.nbytes for s in every for t in lasting(s.program)}.values()) if disk else 0
+        return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store, disk, undo)
 
     def host_bases(self) -> dict[str, int]:
         """{program's name: how many bytes behind its `host_offset` its own places lie}; homes lie at their offsets."""
@@ -239,8 +247,8 @@ class Arrangement:
 
     @property
     def off_device(self) -> int:
-        """Bytes on the host, pinned and pageable; a host budget limits these."""
-        return self.host + self.store
+        """Bytes of the host's memory, pinned and pageable; a host budget limits these."""
+        return self.host + self.store + self.undo
 
 
 def live_bytes(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], int]) -> np.ndarray:
@@ -259,15 +267,21 @@ def live_peak(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], i
     return int(curve[point]) if points else 0, point
 
 
-def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to a multiple of ALIGNMENT."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def aligned(nbytes: int, to: int = ALIGNMENT) -> int:
+    """`nbytes` rounded up to a multiple of `to`."""
+    return -(-nbytes // to) * to
 
 
 def room(program: Program, t: Tensor) -> int:
     """Bytes of a tensor's buffer on the device. An early input has two places, the second `aligned(nbytes)` behind the
     first: a step reads one while the next batch is copied to the other."""
     return 2 * aligned(t.nbytes) if t in program.early else t.nbytes
+
+
+def lasting(program: Program) -> tuple[Tensor, ...]:
+    """The tensors that live from step to step and that a step of the program writes."""
+    written = {t for op in program.ops for t in op.writes}
+    return tuple(t for t in (*program.late().carried, *program.hosted) if t in written)
 
 
 def stored_bound(t: Tensor, compress: bool) -> int:
@@ -289,6 +303,7 @@ def listing(schedule: Schedule) -> list[str]:
     ]
     if schedule.staging is not None:
         lines[0] += f", ring {text(schedule.ring)}, store {text(schedule.store_bytes)}"
+        lines[0] += f", disk {text(schedule.disk_bytes)}" if schedule.disk_bytes else ""
     for b in sorted((b for b in schedule.buffers if b.home), key=where.__getitem__):
         lines.append(f"      home      {b.label}  @{where[b]}  {text(b.nbytes)}")
     for i, x in enumerate(schedule.instructions):
@@ -304,6 +319,8 @@ def listing(schedule: Schedule) -> list[str]:
         elif isinstance(x, (Stash, Fetch)):
             verb = "stash" if isinstance(x, Stash) else "fetch"
             line = f"{verb:9} {x.leg.tensor.name}  {text(x.leg.tensor.nbytes)}  ring {x.leg.at}"
+            on_disk = schedule.disk_offset.get(x.leg.tensor)
+            line += "" if on_disk is None else f"  disk {on_disk}"
         else:
             verb = "offload" if isinstance(x, Offload) else "prefetch"
             line = f"{verb:9} {x.stay!r}  {text(x.stay.tensor.nbytes)}"

@@ -18,10 +18,10 @@ Event = dict[str, Any]
 
 STALLS = len(STREAMS) + 1  # the thread of stalls; the streams are threads from 1 on
 TRACKS = {
-    "compute": "compute", "out": "copies out", "in": "copies in", "store": "store", "net": "between ranks",
-    "host": "by the host",
+    "compute": "compute", "out": "copies out", "in": "copies in", "store": "into the store", "load": "out of the store",
+    "net": "between ranks", "host": "by the host",
 }  # fmt: skip
-COUNTERS = {"pinned": "pinned host", "store": "ordinary host"}
+COUNTERS = {"pinned": "pinned host", "store": "ordinary host", "disk": "disk"}
 WORDS = {
     Compute: "op", Offload: "copy out", Prefetch: "copy in", Stash: "into the store", Fetch: "out of the store",
 }  # fmt: skip

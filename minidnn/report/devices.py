@@ -81,6 +81,17 @@ def show_link(found: Row) -> None:
     say(f"link: {found['file']}")
 
 
+def show_disk(found: Row) -> None:
+    """Print what was measured of a disk."""
+    how = "direct" if found["direct"] else "through the system's cache"
+    say(
+        f"{found['path']} ({found['file_system'] or 'unknown'}, {sizes.text(found['free_bytes'])} free): writes "
+        f"{found['write_bandwidth'] / 1e9:.2f} GB/s, reads {found['read_bandwidth'] / 1e9:.2f} GB/s, {how}; at once "
+        f"{found['write_bandwidth_beside'] / 1e9:.2f} and {found['read_bandwidth_beside'] / 1e9:.2f} GB/s"
+    )
+    say(f"kept in {found['cache']}: plans with --disk on this file system know it")
+
+
 def _tera(flops: float | None) -> str:
     return "–" if flops is None else f"{flops / 1e12:.{0 if flops > 1e14 else 1}f}"
 

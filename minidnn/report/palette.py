@@ -58,6 +58,8 @@ POLICIES = {
     "superneurons": ("#1b9247", "#6ec482"),
     "layrub": ("#9065d0", "#c29ffe"),
     "accudnn": ("#c11a8e", "#f36dbf"),
+    "flashneuron": ("#697900", "#c3d145"),
+    "poet": ("#7d4a1f", "#c99a6b"),
     "sqrt_n": ("#1f93b8", "#74c8e8"),
     "recompute_cheap": ("#504994", "#807dc1"),
 }

@@ -20,12 +20,14 @@ KINDS = {
     "again": "recomputed",
     "out": "copy out (offload)",
     "in": "copy in (prefetch)",
-    "store": "between pinned and ordinary memory",
+    "store": "between pinned memory and what is behind it",
     "net": "between ranks",
     "host": "weight update by the host",
 }
-LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "net": "net", "host": "host"}
-RARE = ("store", "net", "host")  # lanes that are drawn only if they have a bar
+LANES = {
+    "compute": "compute", "out": "out", "in": "in", "store": "store", "load": "load", "net": "net", "host": "host",
+}  # fmt: skip
+RARE = ("store", "load", "net", "host")  # lanes that are drawn only if they have a bar
 
 
 @dataclass(frozen=True)

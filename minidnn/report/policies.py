@@ -101,6 +101,17 @@ def bounded(rows: Sequence[Row]) -> list[str]:
     )
 
 
+def tiers(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each policy that uses a disk: the bytes that it takes everywhere."""
+    return [
+        f"{r['policy']} takes {size(r['peak_bytes'])} of the device, of the host {size(r['pinned_bytes'])} pinned, "
+        f"{size(r['pageable_bytes'])} ordinary and {size(r['undo_bytes'])} to go back to, and "
+        f"{size(r['on_disk_bytes'])} of the disk."
+        for r in rows
+        if r.get("on_disk_bytes")
+    ]
+
+
 def equal(rows: Sequence[Row]) -> list[str]:
     """A sentence if all policies that were run ended with the bytes of baseline."""
     compared = [r for r in rows if r.get("identical") is not None]
@@ -120,6 +131,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "prefetch": lambda r: size(r["prefetch_bytes"]),
     "host": lambda r: size(r["host_bytes"]),
     "pinned": lambda r: size(r["pinned_bytes"]),
+    "disk": lambda r: size(r["on_disk_bytes"]),
     "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": seconds,
@@ -145,6 +157,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     columns = dict(COLUMNS)
     if equal(rows) or all(r.get("identical") is None for r in rows):
         del columns["weights equal"]
+    if not any(r.get("on_disk_bytes") for r in rows):
+        del columns["disk"]
     if not any(r.get("pageable_bytes") for r in rows):
         del columns["pinned"]
     if not any(r.get("stored_bytes") for r in rows):
@@ -196,7 +210,7 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None, why: 
     console.print(table)
     if without:
         console.print(left_out(without), style="dim")
-    for sentence in (*bounded(rows), *noise(rows), *equal(rows)):
+    for sentence in (*tiers(rows), *bounded(rows), *noise(rows), *equal(rows)):
         console.print(sentence, soft_wrap=True)
     for row in rows:
         if why and row.get("why"):

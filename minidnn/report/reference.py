@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from minidnn.layers import LAYERS, Layer
+from minidnn.report.papers_page import papers_page
 from minidnn.report.results_page import results_page
 from minidnn.schema import LayerParameter, NetParameter, SolverParameter, message_of
 from minidnn.schema.caffe import TYPES
@@ -168,6 +169,7 @@ def files() -> dict[str, str]:
 
     return {
         "layers.md": layers_page(),
+        "papers.md": papers_page(),
         "results.md": results_page(),
         "solver.md": solver_page(),
         "net.schema.json": text(NetParameter),

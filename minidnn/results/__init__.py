@@ -5,6 +5,7 @@ A document says its kind and the version of this form. docs/results.md lists all
 each name: it is the same in all documents.
 """
 
+from minidnn.results.board import Board
 from minidnn.results.budgets import Cards, Frontier, Search, Tuning
 from minidnn.results.contents import Contents
 from minidnn.results.others import Conversion, Packing, Reproduction
@@ -21,7 +22,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     str(model.model_fields["kind"].default): model
     for model in (
         Summary, Plans, SavedPlan, Comparison,
-        Cards, Frontier, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredLink,
+        Cards, Frontier, Board, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredLink,
         Training, Testing, Predictions, Contents, Conversion, Packing, Reproduction,
     )
 }  # fmt: skip

@@ -32,6 +32,8 @@ class PolicyRow(Record):
     role_bytes: dict[str, int]
     pinned_bytes: int
     pageable_bytes: int
+    undo_bytes: int
+    on_disk_bytes: int
     stored_bytes: int | None = None
     smallest_budget_bytes: int | None = None
     smallest_host_budget_bytes: int | None = None

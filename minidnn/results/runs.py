@@ -86,6 +86,8 @@ class Training(Document):
     host_bytes: int
     pinned_bytes: int
     pageable_bytes: int
+    undo_bytes: int
+    on_disk_bytes: int
     beside_arena_bytes: int | None
     train_seconds: float
     samples_per_second: float | None

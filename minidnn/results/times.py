@@ -139,13 +139,28 @@ class LinkRow(Record):
     gap_seconds: float
 
 
+class DiskRow(Record):
+    """A disk that was measured, for tensors behind the host's memory."""
+
+    path: str
+    file_system: str
+    direct: bool
+    free_bytes: int
+    write_bandwidth: float
+    read_bandwidth: float
+    write_bandwidth_beside: float
+    read_bandwidth_beside: float
+    cache: str
+
+
 class Devices(Document):
-    """`minidnn devices`: the devices to run on, the GPUs to simulate, and the links between ranks."""
+    """`minidnn devices`: the devices to run on, the GPUs to simulate, the links between ranks, and a disk."""
 
     kind: Literal["devices"] = "devices"
     devices: list[DeviceRow]
     gpus: list[GpuRow]
     links: list[LinkRow]
+    disks: list[DiskRow]
 
 
 class MessagesRow(Record):

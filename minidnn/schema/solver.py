@@ -40,6 +40,7 @@ class Minidnn(Message):
     patience: Positive | None = field(OURS + 15, None)  # tests that are not better, until the run ends
     log: Repeated[str] = field(OURS + 16, ())  # files of JSON lines or CSV: training/logs
     tensorboard: str | None = field(OURS + 17, None)  # a folder
+    disk: str | None = field(OURS + 18, None)  # "PATH" or "PATH:SIZE": memory/lowering/tiers.py
 
 
 # Caffe's fields that count iterations, and ours that count epochs instead: training/epochs.py

@@ -14,7 +14,7 @@ from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.measuring.spread import Spread
-from minidnn.memory.budget import BudgetError, RingError
+from minidnn.memory.budget import BudgetError, DiskError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
 from minidnn.memory.joint.bound import LowerBound
@@ -98,6 +98,8 @@ class Result:
             role_bytes=by_role(schedule),
             pinned_bytes=self.arrangement.host,
             pageable_bytes=self.arrangement.store,
+            undo_bytes=self.arrangement.undo,
+            on_disk_bytes=self.arrangement.disk,
             smallest_budget_bytes=self._smallest_device(),
             smallest_host_budget_bytes=self._smallest_host(),
             smallest_host_ring_bytes=self.refused.smallest if isinstance(self.refused, RingError) else None,
@@ -145,12 +147,17 @@ def planned(
 ) -> tuple[Arrangement, BudgetError | None]:
     """The policy's arrangement, and the refusal if it cannot keep a budget (else None).
 
-    A refused policy is planned again under the smallest budget that it can keep, or with the smallest ring."""
+    A refused policy is planned again under the smallest budget that it can keep, with the smallest ring, or with as
+    much of the disk as it wants."""
     try:
         return arrange(programs, policy, costs, budget, host_budget), None
     except RingError as error:
         assert costs.staging is not None
         larger = replace(costs, staging=replace(costs.staging, ring=error.smallest))
+        return planned(programs, policy, larger, budget, host_budget)[0], error
+    except DiskError as error:
+        assert costs.staging is not None and costs.staging.disk is not None
+        larger = replace(costs, staging=replace(costs.staging, disk=replace(costs.staging.disk, most=None)))
         return planned(programs, policy, larger, budget, host_budget)[0], error
     except BudgetError as error:
         refused = error

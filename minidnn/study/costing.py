@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
-from minidnn.costs import Costs, Measurements
+from minidnn.costs import Costs, Measurements, disks
 from minidnn.costs.net import among
 from minidnn.study import gpus
 from minidnn.study.subject import Subject
+from minidnn.training.setting import Setting
 from minidnn.visible import say, status
+
+
+def staged(costs: Costs, setting: Setting) -> Costs:
+    """The costs with the setting's staging, and with the speed of its disk if that was measured."""
+    staging = setting.staging
+    if staging is not None and staging.disk is not None and setting.disk is not None:
+        staging = replace(staging, disk=disks.measured(staging.disk, setting.disk))
+    return replace(costs, staging=staging)
 
 
 def costs_of(subject: Subject, sizes: bool = False) -> Costs:

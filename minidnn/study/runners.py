@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from minidnn.costs import Costs
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import Trace
 from minidnn.nets.net import Net
 from minidnn.program import Role
@@ -84,8 +85,10 @@ def solver_runner(
     """A function that opens the training of a solver under a policy, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        under = _under(setting, policy, costs, budget)
-        return _Trained(Solver(source, batch=batch, setting=under, ignore_unknown=ignore_unknown))
+        def opened(under: Setting) -> Runner:
+            return _Trained(Solver(source, batch=batch, setting=under, ignore_unknown=ignore_unknown))
+
+        return _under(opened, setting, policy, costs, budget)
 
     return open_runner
 
@@ -94,13 +97,26 @@ def net_runner(net: Net, setting: Setting) -> Open:
     """A function that opens a net under a policy, to run forward and backward each time on the same random batches."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        session = Session(net, None, ("TRAIN",), setting=_under(setting, policy, costs, budget))
-        return _Differentiated(session, setting.seed)
+        def opened(under: Setting) -> Runner:
+            return _Differentiated(Session(net, None, ("TRAIN",), setting=under), setting.seed)
+
+        return _under(opened, setting, policy, costs, budget)
 
     return open_runner
 
 
-def _under(setting: Setting, policy: str, costs: Costs, budget: int | None) -> Setting:
-    """`setting` with this policy, these costs and this budget. The staging is that of `costs`. There are no workers:
-    those of the second policy would be forks of a process with the first one's arena."""
-    return replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None, workers=0)
+def _under(
+    opened: Callable[[Setting], Runner], setting: Setting, policy: str, costs: Costs, budget: int | None
+) -> Runner:
+    """What `opened` opens with `setting` under this policy, these costs and this budget. The staging is that of
+    `costs`. There are no workers: those of the second policy would be forks of a process with the first one's arena.
+
+    The host budget decides what goes to a disk, and nothing else: a policy that does not keep it runs without it."""
+    under = replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None, workers=0)
+    if setting.disk is not None and setting.host_budget is not None:
+        try:
+            return opened(replace(under, host_budget=setting.host_budget))
+        except BudgetError as refused:
+            if not refused.host:
+                raise
+    return opened(under)

@@ -179,7 +179,7 @@ def read(
     tell_unobeyed((net, *tests), p, setting)
     if given.get("seed") is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
-    assumed = setting.host_budget is None
+    assumed = setting.host_budget is None and setting.disk is None
     if assumed:
         setting = replace(setting, host_budget=gpus.host_memory(gpu))
     fuses = _fuses(setting, gpu) if setting.fuse else None

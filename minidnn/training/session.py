@@ -154,8 +154,9 @@ class Session:
                 raise refused
             try:
                 return Machine(
-                    self.device, arrangement, debug=setting.debug, delays=setting.delays, engine=setting.engine
-                )
+                    self.device, arrangement, debug=setting.debug, delays=setting.delays, engine=setting.engine,
+                    disk=setting.disk,
+                )  # fmt: skip
             except Unfit:
                 self.costs = offered(self.costs, self.device.algorithms)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from minidnn import sizes
-from minidnn.costs import Costs, Staging
+from minidnn.costs import Costs, Disk, Staging
 from minidnn.costs.links import network
 from minidnn.costs.net import Network
 from minidnn.errors import InvalidInput, near
@@ -41,6 +42,8 @@ class Given(TypedDict, total=False):
     ram:         bytes of this machine's memory that the whole process may use, likewise; default: all that there is
     host_ring:   bytes of a pinned ring through which tensors go to ordinary memory; None: all host bytes are pinned
     compress:    store tensors behind that ring without their zeros
+    disk:        "PATH" or "PATH:SIZE": a folder on a disk, for what the host budget has no room for; without a host
+                 budget for all that leaves the ring. At most SIZE bytes of it are used
     costs:       the costs of ops and copies, for policies that use them; they also say how bytes lie on the host
     seed:        the seed of weights, data order, crops and dropout
     format:      the number format of the network, except its parameters: float32, bfloat16 or float16
@@ -69,6 +72,7 @@ class Given(TypedDict, total=False):
     ram: int | str | None
     host_ring: int | str | None
     compress: bool
+    disk: str | Path | None
     costs: Costs | None
     seed: int | None
     format: str | None
@@ -99,6 +103,7 @@ class Setting:
     host_budget: int | None = None
     ram: int | None = None
     staging: Staging | None = None  # None: that of the costs
+    disk: Path | None = None  # the folder of what the staging puts on a disk
     costs: Costs | None = None  # None: the device's estimate (costs/estimates.py)
     seed: int = 0
     format: str = "float32"
@@ -133,15 +138,18 @@ class Setting:
             raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
         if costs is None:
             ring, compress = said("host_ring"), bool(given.get("compress") or (own is not None and own.compress))
+            place = said("disk")
         else:  # given costs say how bytes lie on the host
-            ring, compress = given.get("host_ring"), given.get("compress", False)
+            ring, compress, place = given.get("host_ring"), given.get("compress", False), given.get("disk")
+        folder, disk = _disk(place)
         return cls(
             device=said("device") or cls.device,
             policy=said("policy") or (cls.policy if said("budget") is None else BUDGETED),
             budget=_bytes("budget", said("budget")),
             host_budget=_bytes("host_budget", said("host_budget")),
             ram=_bytes("ram", said("ram")),
-            staging=_staging(_bytes("host_ring", ring), compress),
+            staging=_staging(_bytes("host_ring", ring), compress, disk),
+            disk=folder,
             costs=costs,
             seed=given.get("seed") or 0,
             format=named(said("format") or cls.format),
@@ -217,9 +225,23 @@ def _bytes(name: str, size: int | str | None) -> int | None:
         raise InvalidInput(f"{name}: {error}") from None
 
 
-def _staging(ring: int | None, compress: bool) -> Staging | None:
-    if ring is not None:
-        return Staging(ring, compress)
+def _disk(place: str | Path | None) -> tuple[Path | None, Disk | None]:
+    """The folder of a "PATH[:SIZE]", and the disk that plans know."""
+    if place is None:
+        return None, None
+    path, _, size = str(place).rpartition(":")
+    if path and not Path(place).exists():
+        most = _bytes("disk", size)
+    else:
+        path, most = str(place), None
+    if not Path(path).is_dir():
+        raise InvalidInput(f"disk: {path} is no folder: name one on the disk that tensors may take, PATH or PATH:SIZE")
+    return Path(path), Disk(most)
+
+
+def _staging(ring: int | None, compress: bool, disk: Disk | None) -> Staging | None:
+    if ring is not None or disk is not None:
+        return Staging(ring or 0, compress, disk=disk)
     if compress:
         raise InvalidInput("to compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
     return None

@@ -21,6 +21,7 @@ import numpy as np
 
 from minidnn.data import DataError, WorkerError
 from minidnn.errors import InvalidInput, few
+from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
@@ -265,6 +266,10 @@ class Solver:
                     break
                 try:
                     yield self._iterate_quietly()
+                except DiskFailed:  # the values are those before the iteration
+                    if self.saves_alone:
+                        yield self.save()
+                    raise
                 except UNREADABLE as error:  # a batch cannot be read or used: keep the trained weights
                     self.machine.settle()
                     if self._between and self.saves_alone:
@@ -297,7 +302,7 @@ class Solver:
         for net in range(len(self.feeds) - 1):
             try:
                 tested = self.test(net=net)
-            except (Diverged, *UNREADABLE):
+            except (Diverged, DiskFailed, *UNREADABLE):
                 # Keep the trained weights; `save` refuses them if they are not finite either.
                 if self.saves_alone:
                     yield self.save()
@@ -320,8 +325,13 @@ class Solver:
         return result
 
     def _iterate_quietly(self, trace: bool = False) -> Step:
-        with np.errstate(all="ignore"):  # Diverged says more than NumPy's warnings
-            return self._iterate(trace)
+        self.machine.mark()
+        try:
+            with np.errstate(all="ignore"):  # Diverged says more than NumPy's warnings
+                return self._iterate(trace)
+        except DiskFailed:  # in the middle of a step, which has changed some weights
+            self.machine.back()
+            raise
 
     def _iterate(self, trace: bool) -> Step:
         """Run one iteration and wait for its outputs.
@@ -356,6 +366,8 @@ class Solver:
             losses += found
             if not all(map(math.isfinite, found)):
                 self._diverged(program, found, position)
+        if self.machine.disk is not None:
+            self.machine.settle()  # an iteration counts once no write or read of it can fail
         self.position += every * feeds.batch
         loss = math.fsum(losses) / every
         self._losses.append(loss)

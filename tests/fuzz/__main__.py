@@ -90,7 +90,8 @@ def worker(folder: str, kinds: str, workers: str, number: str, seed: str, until:
 
     some = [KINDS[name] for name in kinds.split(",")]
     board = Board(Path(folder), int(workers), len(some))
-    Worker(int(number), some, board, Path(found), float(until), float(stack)).run(int(seed))
+    with Worker(int(number), some, board, Path(found), float(until), float(stack)) as one:
+        one.run(int(seed))
     return 0
 
 

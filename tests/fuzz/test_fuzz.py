@@ -85,8 +85,9 @@ def test_a_fault_is_counted_and_its_smallest_case_kept(tmp_path):
         return bool(case)
 
     worker, board = worker_of(check, tmp_path)
-    for number in range(3):
-        worker.round(0, number, time.monotonic() + 3600)
+    with worker:
+        for number in range(3):
+            worker.round(0, number, time.monotonic() + 3600)
     total = board.total()
     assert total["tracebacks"] >= 3 and total["accepted"] > 0 and total["refused"] > 0
     assert total["cases"] == total["tracebacks"] + total["accepted"] + total["refused"]
@@ -96,7 +97,8 @@ def test_a_fault_is_counted_and_its_smallest_case_kept(tmp_path):
 
 def test_a_case_that_takes_much_memory_is_counted_apart(tmp_path):
     worker, board = worker_of(lambda case, folder: bool(bytearray(3 << 30)), tmp_path)
-    worker.round(0, 1, time.monotonic() + 3600)
+    with worker:
+        worker.round(0, 1, time.monotonic() + 3600)
     assert board.total()["over 1 GiB"] > 0 and board.total()["tracebacks"] == 0
 
 

@@ -25,6 +25,8 @@ SHRINKING = 15.0  # seconds spent on making a failing case smaller
 
 
 class Worker:
+    """Tries cases of some kinds in turn. Use it in a `with` statement: it holds a file."""
+
     def __init__(
         self, number: int, kinds: list[Kind], board: Board, found: Path, until: float, stack_after: float
     ) -> None:
@@ -33,6 +35,12 @@ class Worker:
         self.stack_after = stack_after  # seconds after which a case's stack is written: it seems to hang
         self.stack = (board.folder / f"stack-{number}").open("w")
         self.seen: set[str] = set()  # faults that were kept already
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stack.close()
 
     def run(self, first: int) -> None:
         """first: the seed of the first round; each round has its own"""

@@ -24,6 +24,7 @@ INNER = {
     "NoSolver",
     "Unsolved",
     "TooLong",
+    "Full",
     "Refused",
 }
 

@@ -104,7 +104,7 @@ def test_bytes_need_not_grow_evenly(monkeypatch, wave):
 
     def plan(size, policy, costs, told):
         arena = 7000 + 100 * size + (size * 7919) % 101 * wave // 100 + (size // 500) ** 2 * wave
-        return {"TRAIN": SimpleNamespace(arena=arena, host_bytes=0, host_shared=0, ring=0, store_bytes=0)}
+        return {"TRAIN": SimpleNamespace(arena=arena, host_bytes=0, host_shared=0, ring=0, store_bytes=0, disk_bytes=0)}
 
     monkeypatch.setattr(search, "unproved", plan)
     monkeypatch.setattr(search, "verify_all", lambda schedules, budget: None)
@@ -120,7 +120,7 @@ def test_a_policy_that_uses_what_there_is(monkeypatch):
         lean, easy = 1000 + 10 * size, 1000 + 90 * size
         return {
             "TRAIN": SimpleNamespace(
-                arena=max(lean, min(easy, told)), host_bytes=0, host_shared=0, ring=0, store_bytes=0
+                arena=max(lean, min(easy, told)), host_bytes=0, host_shared=0, ring=0, store_bytes=0, disk_bytes=0
             )
         }
 

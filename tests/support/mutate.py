@@ -80,7 +80,7 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
         i = r.choice(at[Wait])
         return changed(i, on=r.randrange(max(i, 1)))
     if kind == "wait's stream" and at[Wait]:
-        return changed(r.choice(at[Wait]), stream=r.choice(["compute", "out", "in"]))
+        return changed(r.choice(at[Wait]), stream=r.choice(["compute", "out", "in", "store", "load"]))
     if kind == "stream":
         return changed(r.choice([*at[Compute], *copies, *copies]), stream=r.choice(["compute", "out", "in"]))
     if kind == "algorithm":

@@ -6,7 +6,7 @@ values cell by cell. It does not look at buffers, the lives of stays, Allocs or 
 
 from __future__ import annotations
 
-from minidnn.memory.schedule import ALIGNMENT, STREAMS, Compute, Fetch, Offload, Prefetch, Schedule, Stash, Wait
+from minidnn.memory.schedule import ALIGNMENT, BLOCK, STREAMS, Compute, Fetch, Offload, Prefetch, Schedule, Stash, Wait
 
 CELL = ALIGNMENT
 
@@ -66,8 +66,14 @@ def broken(s: Schedule) -> str | None:
                 accesses += [(i, "arena", *cells(w), True) for w in (*x.writes, *space)]
             elif isinstance(x, (Stash, Fetch)):
                 stash = isinstance(x, Stash)
-                accesses.append((i, "ring", *ring_cells(x.leg), not stash))
+                whole = x.leg.at // CELL, -(-(x.leg.at + x.leg.nbytes) // CELL)  # a disk moves all of it
+                accesses.append((i, "ring", *whole, not stash))
                 accesses.append((i, f"store {x.leg.tensor.name}", 0, 1, stash))
+                if x.leg.tensor in s.disk_offset:
+                    at = s.disk_offset[x.leg.tensor]
+                    accesses.append((i, "disk", at // CELL, (at + x.leg.nbytes) // CELL, stash))
+                    if at % BLOCK or x.leg.at % BLOCK or x.leg.nbytes % BLOCK or at + x.leg.nbytes > s.disk_bytes:
+                        return f"{i} moves no whole blocks, or lies outside the disk's bytes"
             else:
                 out = isinstance(x, Offload)
                 accesses.append((i, "arena", *cells(x.stay), not out))

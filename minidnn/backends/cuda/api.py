@@ -61,8 +61,8 @@ class Api(Protocol):
     def release(self, address: int) -> None: ...
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
-        """Page-locked bytes of the host, as uint8: copies to and from them can run while kernels run. Raises
-        OutOfMemory."""
+        """Page-locked bytes of the host from a page's start, as uint8: copies to and from them can run beside kernels.
+        Raises OutOfMemory."""
         ...
 
     def release_host(self, array: np.ndarray) -> None: ...

@@ -121,7 +121,8 @@ def _accesses(schedule: Schedule, trace: Trace) -> tuple[dict[Buffer, float], di
 
 
 def host_curves(schedule: Schedule, trace: Trace) -> dict[str, Curve]:
-    """{"pinned": bytes of pinned memory in use, "store": bytes of ordinary memory}; the second only with a ring.
+    """{"pinned": bytes of pinned memory in use, "store": bytes of ordinary memory, "disk": bytes of a disk}; the second
+    only with a ring, the third only with a disk in use.
 
     A tensor's place is in use from its first copy to its last; an op that the host runs counts as a copy. If the step
     begins with its value there, the place is in use from then on, and if its value stays there, until the step ends. A
@@ -155,8 +156,11 @@ def host_curves(schedule: Schedule, trace: Trace) -> dict[str, Curve]:
     pinned += [(min(s.start for s in f), max(s.end for s in f), leg.tensor.nbytes) for leg, f in legs.items()]
     curves = {"pinned": _curve(pinned)}
     if schedule.staging is not None:
-        compress = schedule.staging.compress
-        curves["store"] = _curve(held(t, found, stored_bound(t, compress)) for t, found in stored.items())
+        compress, on_disk = schedule.staging.compress, schedule.disk_offset
+        memory = {t: found for t, found in stored.items() if t not in on_disk}
+        curves["store"] = _curve(held(t, found, stored_bound(t, compress)) for t, found in memory.items())
+        if on_disk:
+            curves["disk"] = _curve(held(t, found, t.nbytes) for t, found in stored.items() if t in on_disk)
     return curves
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from minidnn.errors import Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.compression import compress, decompress, taken
 from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.disk import DiskFile
 from minidnn.memory.execution.poison import fillable
 from minidnn.memory.execution.runtime import Bound, Call, Timed
 from minidnn.memory.execution.threads import page_aligned
@@ -39,6 +41,7 @@ from minidnn.memory.schedule import (
     Stay,
     Wait,
     aligned,
+    lasting,
     stored_bound,
 )
 from minidnn.program import Op, Role, Tensor
@@ -80,6 +83,7 @@ class Machine:
     debug:  freed bytes are filled with 0xFF, which is NaN in every float format
     delays: copies are late by up to this many seconds at random, which exposes missing waits
     engine: moves bytes between ranks, where the programs have communications
+    disk:   the folder for what the schedules put on a disk
     """
 
     def __init__(
@@ -90,13 +94,22 @@ class Machine:
         delays: float = 0.0,
         seed: int = 0,
         engine: Engine | None = None,
+        disk: Path | None = None,
     ) -> None:
         self.device, self.debug, self.engine = device, debug, engine
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
-        self.runtime = device.runtime(arena, arrangement.host, delays, seed)
-        self.store = page_aligned(arrangement.store)
+        self.disk: DiskFile | None = None
+        if arrangement.disk:
+            assert disk is not None
+            self.disk = DiskFile(disk, arrangement.disk)
+        try:
+            self.runtime = device.runtime(arena, arrangement.host, delays, seed)
+        except BaseException:
+            self._close_disk()
+            raise
+        self.store, self._undo = page_aligned(arrangement.store), page_aligned(arrangement.undo)
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
         self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
         self._closed = False
@@ -208,6 +221,10 @@ class Machine:
         """The call that copies a tensor from the ring to the store, or back."""
         t, ring = x.leg.tensor, self._leg(x.leg)
         assert schedule.staging is not None
+        if t in schedule.disk_offset:
+            assert self.disk is not None
+            move = self.disk.write if isinstance(x, Stash) else self.disk.read
+            return partial(move, self._ring(x.leg), schedule.disk_offset[t], t.name)
         at = schedule.store_offset[t]
         store = self.store[at : at + stored_bound(t, schedule.staging.compress)]
         if schedule.staging.compress:
@@ -227,8 +244,13 @@ class Machine:
         return {t: taken(self.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()}
 
     def _leg(self, leg: Leg) -> np.ndarray:
+        """The tensor's bytes in the ring."""
+        return self._ring(leg)[: leg.tensor.nbytes]
+
+    def _ring(self, leg: Leg) -> np.ndarray:
+        """The leg's bytes in the ring."""
         at = self.arrangement.host - self.arrangement.ring + leg.at
-        return self.runtime.host[at : at + leg.tensor.nbytes]
+        return self.runtime.host[at : at + leg.nbytes]
 
     def _bytes(self, schedule: Schedule, stay: Stay, place: int = 0) -> Any:
         """The stay's bytes in the arena; of an early input, its `place`, 0 or 1."""
@@ -399,6 +421,30 @@ class Machine:
         if tensor in self.shards:
             self._put(self.shards[tensor], self.runtime.read(self.homes[tensor]))
 
+    # ---- where a step may fail
+
+    def mark(self) -> None:
+        """Keep what steps change as it is now, for `back`, if a disk may fail in the middle of a step."""
+        if self._undo.size:
+            self.settle()
+            for kept, t in self._kept():
+                np.copyto(kept, self.hosted[t] if t in self.hosted else self.runtime.read(self.homes[t]))
+
+    def back(self) -> None:
+        """Go back to what `mark` has kept."""
+        for kept, t in self._kept():
+            if t in self.hosted:
+                np.copyto(self.hosted[t], kept)
+            else:
+                self.runtime.write(self.homes[t], kept)
+
+    def _kept(self) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """(the place that keeps it, tensor) of each tensor that steps change."""
+        at = 0
+        for t in dict.fromkeys(t for x in self.loaded.values() for t in lasting(x.schedule.program)):
+            yield self._undo[at : at + t.nbytes], t
+            at += t.nbytes
+
     # ---- among several ranks
 
     def gather(self) -> None:
@@ -452,6 +498,11 @@ class Machine:
                 self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
                 self.hosted = {} if broken else {t: home.copy() for t, home in self.hosted.items()}
                 self.runtime.close()
+                self._close_disk()
+
+    def _close_disk(self) -> None:
+        if self.disk is not None:
+            self.disk.close()
 
     def __enter__(self) -> Machine:
         return self

@@ -129,7 +129,7 @@ def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing,
         return costs.host_seconds(x.op) if x.stream == "host" else costs.seconds(x.op, x.algorithm)
     if isinstance(x, (Stash, Fetch)):
         assert schedule.staging is not None
-        rate = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds
-        return rate(x.leg.tensor.nbytes)
+        seconds = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds
+        return seconds(x.leg.tensor.nbytes, x.leg.tensor in schedule.disk_offset)
     bandwidth = costs.bandwidth_out if isinstance(x, Offload) else costs.bandwidth_in
     return costs.latency + x.stay.tensor.nbytes / bandwidth

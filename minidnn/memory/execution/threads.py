@@ -38,6 +38,10 @@ def copying(to: np.ndarray, source: np.ndarray) -> Call:
     return partial(np.copyto, to, source)
 
 
+class _Ended(Exception):
+    """A stream ends since another one has failed."""
+
+
 @dataclass(eq=False)
 class Prepared:
     """The calls of each stream, in order."""
@@ -116,7 +120,7 @@ class Threads(Runtime):
             calls = prepared.calls[b.stream]
             if b.on is not None:
                 prepared.waits.add((b.stream, len(calls)))
-                calls.append((b.index, awaited[b.on].wait))
+                calls.append((b.index, partial(self._await, awaited[b.on])))
                 continue
             assert b.call is not None
             calls.append((b.index, b.call))
@@ -179,6 +183,12 @@ class Threads(Runtime):
             spans, _ = self.run_timed(prepared)
             taken.append(sum(end - start for _, stream, start, end in spans if stream == "compute"))
         return median(taken)
+
+    def _await(self, event: threading.Event) -> None:
+        """Wait for an instruction. If a stream has failed, this one ends here: what it waits for has not happened."""
+        event.wait()
+        if self._failure is not None:
+            raise _Ended
 
     def _run(self, prepared: Prepared, stream: Stream) -> None:
         spans = self._spans

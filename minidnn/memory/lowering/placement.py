@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidnn.memory.lowering.tiers import places
 from minidnn.memory.packing import Problem, pack
 from minidnn.memory.schedule import (
     Buffer,
@@ -19,11 +20,9 @@ from minidnn.memory.schedule import (
     Offload,
     Prefetch,
     Schedule,
-    Stash,
     aligned,
     live_peak,
     room,
-    stored_bound,
 )
 from minidnn.program import Program, Tensor
 
@@ -92,10 +91,11 @@ def place(listing: Listing, at: Homes | None = None, enough: int = 0, quick: boo
         arena, how = base + packed.height, packed.how
     peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)
     host_offset, host_bytes = _host(listing, at)
-    store_offset, store_bytes = _store(listing)
+    behind = places(listing, 0)
     return Schedule(
         program, plan, listing.instructions, listing.buffers, listing.points, listing.ring, listing.staging,
-        offset, arena, how, host_offset, host_bytes, at.host_bytes, store_offset, store_bytes, peak, point,
+        behind.disk, offset, arena, how, host_offset, host_bytes, at.host_bytes, behind.store, behind.store_bytes,
+        behind.disk_bytes, peak, point,
     )  # fmt: skip
 
 
@@ -114,16 +114,4 @@ def _host(listing: Listing, at: Homes) -> tuple[dict[Tensor, int], int]:
         if t not in ringed and t not in where:
             where[t] = top
             top += aligned(t.nbytes) * (2 if t in inputs else 1)
-    return where, top
-
-
-def _store(listing: Listing) -> tuple[dict[Tensor, int], int]:
-    """Offsets in the store and their bytes: for each stashed tensor the most bytes that it can take."""
-    where: dict[Tensor, int] = {}
-    top = 0
-    for x in listing.instructions:
-        if isinstance(x, Stash) and x.leg.tensor not in where:
-            assert listing.staging is not None
-            where[x.leg.tensor] = top
-            top += aligned(stored_bound(x.leg.tensor, listing.staging.compress))
     return where, top

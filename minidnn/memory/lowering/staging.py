@@ -1,13 +1,14 @@
 """Staging: tensors that leave the device pass through a small ring of pinned memory into a store of ordinary memory.
 
-    device ──Offload──> ring ──Stash──> store (perhaps compressed)
+    device ──Offload──> ring ──Stash──> store (memory, perhaps compressed, or a disk)
     device <─Prefetch── ring <──Fetch── store
 
 vDNN pins a place on the host for every tensor that leaves. Pinned memory is scarce, and vDNN++ names this as vDNN's
 second bottleneck. Here only the ring is pinned, and its bytes are used again and again within a step. A *leg* is the
 place of a tensor in the ring for one passage. This module chooses the bytes of every leg once, and from these follows
-which stream waits for which. Each copy between the ring and the store is an instruction of a fourth stream, "store",
-which the host runs.
+which stream waits for which. Copies between the ring and the store are instructions of two further streams, which the
+host runs: Stashes of "store", Fetches of "load". So a disk may write and read at the same time. A Fetch waits for the
+Stash of its tensor, and a second Stash for the Fetches of what the first one brought.
 
 Legs are taken in a circle:
 
@@ -21,6 +22,9 @@ stream can wait for ever.
 A tensor that is still in the ring when it is needed comes from there, without a Fetch. A tensor that is never fetched
 is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs, outputs, hosted
 tensors and those of ops that the host runs keep their own pinned places.
+
+Which of the stashed tensors lie in memory and which on a disk is decided behind this (memory/lowering/tiers.py). Where
+there is a disk, legs begin and end at multiples of BLOCK, for direct writes and reads take whole blocks.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ from minidnn.costs import Staging
 from minidnn.memory.lowering.lower import Clocks
 from minidnn.memory.lowering.ranges import Ranges
 from minidnn.memory.schedule import (
+    ALIGNMENT,
+    BLOCK,
     Compute,
     Fetch,
     Instruction,
@@ -45,6 +51,8 @@ from minidnn.memory.schedule import (
     aligned,
 )
 from minidnn.program import Tensor
+
+LEGS = 4  # of the largest tensor, in a ring that nobody gave a size: one for each stream that the ring lies between
 
 
 class RingTooSmall(ValueError):
@@ -60,7 +68,7 @@ def staged(listing: Listing, staging: Staging) -> Listing:
 
     Raises RingTooSmall.
     """
-    layout = _layout(listing, staging.ring)
+    layout = _layout(listing, staging)
     made = _Emitter(layout)
     where: dict[int, int] = {}
     for i, x in enumerate(listing.instructions):
@@ -86,15 +94,15 @@ class _Layout:
 class _Ring:
     """The legs that lie in the ring at one moment of a walk over the instructions."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes, self.head, self.top = nbytes, 0, 0
+    def __init__(self, nbytes: int, grain: int) -> None:
+        self.nbytes, self.grain, self.head, self.top = nbytes, grain, 0, 0
         self.legs: Ranges[Leg] = Ranges()
         self.intact: dict[Tensor, Leg] = {}  # legs whose bytes still hold the tensor
         self.awaited: dict[Leg, int] = {}  # {leg: number of copies back that have yet to read it}
 
     def take(self, t: Tensor) -> Leg | None:
         """A leg in the next bytes of the circle, or None while a copy back has yet to read some of them."""
-        size = aligned(t.nbytes)
+        size = aligned(t.nbytes, self.grain)
         at = self.head if self.head + size <= self.nbytes else 0
         before = [leg for _, _, leg in self.legs.ranges[self.legs.over(at, at + size)]]
         if any(leg in self.awaited for leg in before):
@@ -103,12 +111,12 @@ class _Ring:
             if self.intact.get(leg.tensor) is leg:
                 del self.intact[leg.tensor]
         self.head, self.top = at + size, max(self.top, at + size)
-        new = self.intact[t] = Leg(t, at)
+        new = self.intact[t] = Leg(t, at, size)
         self.legs.put(at, at + size, new)
         return new
 
 
-def _layout(listing: Listing, nbytes: int) -> _Layout:
+def _layout(listing: Listing, staging: Staging) -> _Layout:
     """Choose the legs of all copies but those of tensors with places of their own. Raises RingTooSmall."""
     program = listing.program
     own = {*program.inputs, *program.outputs, *program.hosted, *(t for op in listing.plan.beside for t in op.tensors)}
@@ -117,11 +125,13 @@ def _layout(listing: Listing, nbytes: int) -> _Layout:
         for i, x in enumerate(listing.instructions)
         if isinstance(x, (Offload, Prefetch)) and x.stay.tensor not in own
     ]
-    for _, x in copies:
-        if aligned(x.stay.tensor.nbytes) > nbytes:
-            most = max(aligned(x.stay.tensor.nbytes) for _, x in copies)
-            raise RingTooSmall(x.stay.tensor, nbytes, most)
-    layout, ring = _Layout(), _Ring(nbytes)
+    grain = ALIGNMENT if staging.disk is None else BLOCK
+    largest = max((x.stay.tensor for _, x in copies), key=lambda t: t.nbytes, default=None)
+    most = 0 if largest is None else aligned(largest.nbytes, grain)
+    nbytes = staging.ring or LEGS * most
+    if largest is not None and most > nbytes:
+        raise RingTooSmall(largest, nbytes, most)
+    layout, ring = _Layout(), _Ring(nbytes, grain)
     out: dict[Tensor, Leg] = {}  # the leg by which each tensor left last
     coming: deque[tuple[int, Tensor]] = deque()  # copies back before the next copy out that have no leg yet
     k = 0
@@ -174,6 +184,8 @@ class _Emitter:
         self.users: Ranges[list[int]] = Ranges()  # instructions that used these bytes since a leg took them
         self.held: dict[Stream, list[int]] = {"out": [], "in": []}  # waits of a copy stream, kept until its next copy
         self.fetch: dict[Leg, int] = {}  # {leg: index of its Fetch}
+        self.stash: dict[Tensor, int] = {}  # {tensor: index of its last Stash}
+        self.fetched: dict[Tensor, int] = {}  # {tensor: index of its last Fetch}
 
     def emit(self, x: Instruction) -> int:
         index = len(self.instructions)
@@ -214,16 +226,20 @@ class _Emitter:
             self.access(leg, index)
         if isinstance(x, Offload) and leg in self.layout.stashed:
             self.wait("store", index)
-            self.access(leg, self.emit(Stash(leg)))
+            if leg.tensor in self.fetched:
+                self.wait("store", self.fetched[leg.tensor])
+            self.stash[leg.tensor] = self.emit(Stash(leg))
+            self.access(leg, self.stash[leg.tensor])
         for coming in self.layout.fetches.get(i, ()):
-            self.write(coming, "store")
-            self.fetch[coming] = self.emit(Fetch(coming))
+            self.write(coming, "load")
+            self.wait("load", self.stash[coming.tensor])
+            self.fetch[coming] = self.fetched[coming.tensor] = self.emit(Fetch(coming))
             self.access(coming, self.fetch[coming])
         return index
 
     def write(self, leg: Leg, stream: Stream) -> None:
         """Give these bytes of the ring to the leg. `stream` waits for all instructions that have accessed them."""
-        lo, hi = leg.at, leg.at + aligned(leg.tensor.nbytes)
+        lo, hi = leg.at, leg.at + leg.nbytes
         for _, _, indices in self.users.ranges[self.users.over(lo, hi)]:
             for index in reversed(indices):
                 self.wait(stream, index)

@@ -21,11 +21,15 @@ from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.best import best
+from minidnn.memory.policies.capuchin import capuchin
+from minidnn.memory.policies.dtr import dtr
+from minidnn.memory.policies.flashneuron import flashneuron
 from minidnn.memory.policies.l2l import l2l
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.own import checked, is_own
+from minidnn.memory.policies.poet import poet
 from minidnn.memory.policies.recompute_all import recompute_all
 from minidnn.memory.policies.recompute_cheap import recompute_cheap, recompute_cheap_within
 from minidnn.memory.policies.sqrt_n import sqrt_n, sqrt_n_within
@@ -55,11 +59,14 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "layrub_2018_intra": layrub_2018_intra,
     "layrub_2018_inter": layrub_2018_inter,
     "accudnn": accudnn,
+    "flashneuron": flashneuron,
     "l2l": l2l,
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
     "zero_offload": zero_offload,
+    "capuchin": capuchin,
+    "dtr": dtr,
 }
 # Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
@@ -76,7 +83,7 @@ def _best(program: Program, costs: Costs, budget: int) -> Plan:
     return replace(plan, eager=True)
 
 
-CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
+CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet}
 
 
 class NoSuchPolicy(BadInput, KeyError):

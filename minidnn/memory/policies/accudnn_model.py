@@ -54,12 +54,16 @@ class Prediction:
 class Model:
     """The costs of one program with its algorithms chosen: seconds of ops, live bytes without trips, candidates."""
 
-    def __init__(self, program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> None:
+    def __init__(
+        self, program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], again: Plan | None = None
+    ) -> None:
+        """again: a plan whose order, with ops that run again, and whose sharing take the place of the program's own"""
         self.costs = costs
-        self.plan = Plan(algorithm=algorithm, share=in_place_sharing(program))
+        self.plan = again or Plan(program.ops, algorithm=algorithm, share=in_place_sharing(program))
+        self.order = self.plan.order
         found = listing(program, costs, self.plan)
         self.own = found.plan.trips  # trips of inputs and outputs
-        self.seconds = [costs.seconds(op, algorithm[op]) for op in program.ops]
+        self.seconds = [costs.seconds(op, algorithm[op]) for op in self.order]
         self.clock = np.concatenate(([0.0], np.cumsum(self.seconds)))
         self.live = aligned_curve(found)  # aligned bytes at each op
         self.rank = {t: i for i, t in enumerate(program.tensors)}
@@ -81,8 +85,8 @@ class Model:
         written = self.written
         last = self.last
         use: dict[Tensor, Point] = {}
-        for p, op in enumerate(program.ops):
-            forward = op.during in FORWARD
+        for p, op in enumerate(self.order):
+            forward = op.during in FORWARD and p < program.forward  # a run again is a use of backward's
             for t in op.tensors:
                 if forward:
                     last[t] = p + 1

@@ -69,11 +69,13 @@ def _schedules(of: Schedule | Arrangement) -> list[Schedule]:
 def _lines(s: Schedule) -> Iterator[str]:
     """All that a machine goes by."""
     number = {b: k for k, b in enumerate(s.buffers)}
-    yield f"{s.program.name} {s.arena} {s.ring} {s.host_bytes} {s.host_shared} {s.store_bytes} {s.staging}"
+    yield (
+        f"{s.program.name} {s.arena} {s.ring} {s.host_bytes} {s.host_shared} {s.store_bytes} {s.disk_bytes} {s.staging}"
+    )
     yield from _ends(s.program)
     for b in s.buffers:
         yield f"{s.offset[b]} {b.nbytes} {b.home} {[_tensor(stay.tensor) for stay in b.stays]}"
-    for where in (s.host_offset, s.store_offset):
+    for where in (s.host_offset, s.store_offset, s.disk_offset):
         yield str([(_tensor(t), at) for t, at in where.items()])
     for x in s.instructions:
         yield _instruction(x, number)
@@ -90,7 +92,7 @@ def _instruction(x: Instruction, number: dict[Buffer, int]) -> str:
         return f"{s.tensor.name}@{number[s.buffer]}"
 
     def leg(of: Leg | None) -> str:
-        return "" if of is None else f"{of.tensor.name}@{of.at}"
+        return "" if of is None else f"{of.tensor.name}@{of.at}+{of.nbytes}"
 
     kind = type(x).__name__
     if isinstance(x, (Alloc, Free)):

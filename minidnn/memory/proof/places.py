@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from minidnn.memory.schedule import (
     ALIGNMENT,
+    BLOCK,
     Buffer,
     Fetch,
     Offload,
@@ -39,14 +40,15 @@ def _all_tensors(s: Schedule) -> Iterator[Tensor]:
     yield from (t for op in s.program.ops for t in (*op.reads, *op.writes))
     yield from (*s.program.inputs, *s.program.carried, *s.program.outputs)
     yield from (stay.tensor for b in s.buffers for stay in b.stays)
-    yield from (*s.host_offset, *s.store_offset)
+    yield from (*s.host_offset, *s.store_offset, *s.disk_offset)
     for x in s.instructions:
         if isinstance(x, (Stash, Fetch)) or (isinstance(x, (Offload, Prefetch)) and x.leg is not None):
             yield x.leg.tensor  # type: ignore[union-attr]
 
 
 def wrong_place(s: Schedule) -> str | None:
-    """An error if two places on the host overlap, or two in the store.
+    """An error if two places on the host overlap, two in the store, or two on the disk, or if a tensor has a place in
+    both of the last.
 
     An input needs two places on the host, and a hosted tensor one, among the bytes that programs share. A packed tensor
     needs room for the case that packing saves nothing.
@@ -57,9 +59,12 @@ def wrong_place(s: Schedule) -> str | None:
     for t in s.program.inputs:
         if t in used and t not in s.host_offset:
             return f"{t.name} comes from the host, but has no place there"
+    for t in s.store_offset.keys() & s.disk_offset.keys():
+        return f"{t.name} has a place in the store and one on the disk"
     return (
         _misplaced(s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host")
         or _misplaced(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
+        or _misplaced(s.disk_offset, lambda t: t.nbytes, s.disk_bytes, "on the disk", BLOCK)
         or _astray(s)
     )
 
@@ -77,13 +82,15 @@ def _astray(s: Schedule) -> str | None:
     return None
 
 
-def _misplaced(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> str | None:
-    """An error unless all places are aligned, do not overlap, and end within `most` bytes."""
+def _misplaced(
+    where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str, to: int = ALIGNMENT
+) -> str | None:
+    """An error unless all places are aligned `to` so many bytes, do not overlap, and end within `most` bytes."""
     spans: list[tuple[int, int, str]] = []
     for t, at in where.items():
-        if at < 0 or at % ALIGNMENT:
-            return f"{t.name} lies at {at} {what}, not at a multiple of {ALIGNMENT}"
-        insort(spans, (at, at + aligned(size(t)), t.name))
+        if at < 0 or at % to:
+            return f"{t.name} lies at {at} {what}, not at a multiple of {to}"
+        insort(spans, (at, at + aligned(size(t), to), t.name))
     for (_, end, a), (start, _, b) in pairwise(spans):
         if start < end:
             return f"{a} and {b} overlap {what}"

@@ -38,9 +38,11 @@ class Ring:
         return i, bisect_left(self.ranges, hi, key=lambda r: r.lo)
 
     def write(self, leg: Leg, number: Hashable, index: int, stream: Stream, clock: Mapping[Stream, int]) -> str | None:
-        lo, hi = leg.at, leg.at + leg.tensor.nbytes
+        lo, hi = leg.at, leg.at + leg.nbytes
         if lo < 0 or lo % ALIGNMENT or hi > self.nbytes:
             return f"{leg.tensor.name} lies at [{lo}, {hi}) of a ring of {self.nbytes} bytes"
+        if leg.nbytes < leg.tensor.nbytes:
+            return f"{leg.tensor.name} has {leg.tensor.nbytes} bytes, its leg {leg.nbytes}"
         i, j = self._over(lo, hi)
         for r in self.ranges[i:j]:
             for other, before in ((r.written[1], r.written[0]), *r.reads.items()):
@@ -58,9 +60,13 @@ class Ring:
 
     def read(self, leg: Leg, index: int, stream: Stream, clock: Mapping[Stream, int]) -> tuple[Hashable, str | None]:
         """(the number read, an error as text or None)."""
-        i, j = self._over(leg.at, leg.at + leg.tensor.nbytes)
+        i, j = self._over(leg.at, leg.at + leg.nbytes)
         found = self.ranges[i] if j == i + 1 else None
-        if found is None or found.leg is None or (found.leg.tensor, found.lo) != (leg.tensor, leg.at):
+        if (
+            found is None
+            or found.leg is None
+            or (found.leg.tensor, found.lo, found.hi) != (leg.tensor, leg.at, leg.at + leg.nbytes)
+        ):
             return None, f"the ring does not hold {leg.tensor.name} at {leg.at}"
         if clock[found.written[1]] < found.written[0]:
             return None, f"{leg.tensor.name} races in the ring with instruction {found.written[0]}, which writes it"

@@ -24,6 +24,7 @@ from minidnn.memory.proof.places import stale, wrong_between, wrong_home, wrong_
 from minidnn.memory.proof.ring import Ring
 from minidnn.memory.schedule import (
     ALIGNMENT,
+    BLOCK,
     STREAMS,
     Alloc,
     Buffer,
@@ -43,8 +44,11 @@ from minidnn.memory.schedule import (
 from minidnn.program import Algorithm, Op, Program, Tensor
 
 Number = Hashable
-STREAM: dict[type, Stream] = {Offload: "out", Prefetch: "in", Stash: "store", Fetch: "store"}  # Compute: by its op
+STREAM: dict[type, Stream] = {Offload: "out", Prefetch: "in", Stash: "store", Fetch: "load"}  # Compute: by its op
 Clock = dict[Stream, int]  # for each stream, an instruction
+Accesses = dict[
+    Tensor, list[tuple[int, Stream, bool]]
+]  # of a tensor's place off the device: instruction, its stream, write
 
 
 class ScheduleError(Exception):
@@ -125,9 +129,10 @@ class _Proof:
         self.ranges: list[tuple[int, int, Buffer]] = []  # allocated now, by offset
         self.freed = _Freed()
         self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.inputs, *program.hosted)}
-        self.host_access: dict[Tensor, list[tuple[int, Stream, bool]]] = {}
+        self.host_access: Accesses = {}
         self.ring = Ring(schedule.ring)
-        self.store: dict[Tensor, Number] = {}  # needs no order: one stream alone touches it
+        self.store: dict[Tensor, Number] = {}
+        self.store_access: Accesses = {}
         self.owner = {id(stay): b for b in schedule.buffers for stay in b.stays}
 
     def fail(self, message: str) -> ScheduleError:
@@ -200,12 +205,14 @@ class _Proof:
         else:
             bytes_.reads[stream] = self.i
 
-    def host_order(self, t: Tensor, stream: Stream, write: bool) -> None:
-        """`stream` must come after all accesses to the host's copy that conflict with this one."""
-        for index, other, wrote in self.host_access.get(t, ()):
+    def order(self, place: Accesses, t: Tensor, stream: Stream, write: bool) -> None:
+        """`stream` must come after all accesses to the tensor's place on the host, or in the store, that conflict with
+        this one."""
+        for index, other, wrote in place.get(t, ()):
             if (write or wrote) and self.clock[stream][other] < index:
-                raise self.fail(f"the host's copy of {t.name} races with instruction {index} ({other})")
-        self.host_access.setdefault(t, []).append((self.i, stream, write))
+                what = "host's copy" if place is self.host_access else "store's copy"
+                raise self.fail(f"the {what} of {t.name} races with instruction {index} ({other})")
+        place.setdefault(t, []).append((self.i, stream, write))
 
     # -- instructions
 
@@ -237,7 +244,7 @@ class _Proof:
         if x.leg is not None:
             self.into_ring(x.leg, t, bytes_.numbers[t], "out")
         else:
-            self.host_order(t, "out", write=True)
+            self.order(self.host_access, t, "out", write=True)
             self.host[t] = bytes_.numbers[t]
         self.accessed(bytes_, "out", write=False)
 
@@ -250,7 +257,7 @@ class _Proof:
         if x.leg is not None:
             bytes_.numbers = {t: self.from_ring(x.leg, t, "in")}
         else:
-            self.host_order(t, "in", write=False)
+            self.order(self.host_access, t, "in", write=False)
             bytes_.numbers = {t: self.host[t]}
         self.accessed(bytes_, "in", write=True)
 
@@ -266,18 +273,27 @@ class _Proof:
         return number
 
     def stash(self, x: Stash) -> None:
-        t = x.leg.tensor
-        if t not in self.s.store_offset:
-            raise self.fail(f"{t.name} has no place in the store")
+        t = self.behind(x.leg)
         self.issue("store")
+        self.order(self.store_access, t, "store", write=True)
         self.store[t] = self.from_ring(x.leg, t, "store")
 
     def fetch(self, x: Fetch) -> None:
-        t = x.leg.tensor
+        t = self.behind(x.leg)
         if t not in self.store:
             raise self.fail(f"{t.name} is fetched, but the store has never had it")
-        self.issue("store")
-        self.into_ring(x.leg, t, self.store[t], "store")
+        self.issue("load")
+        self.order(self.store_access, t, "load", write=False)
+        self.into_ring(x.leg, t, self.store[t], "load")
+
+    def behind(self, leg: Leg) -> Tensor:
+        """The leg's tensor. It must have a place in the store; for one on the disk the leg must be of whole blocks."""
+        t = leg.tensor
+        if t not in self.s.store_offset and t not in self.s.disk_offset:
+            raise self.fail(f"{t.name} has no place in the store")
+        if t in self.s.disk_offset and (leg.at % BLOCK or leg.nbytes % BLOCK):
+            raise self.fail(f"{t.name} lies on the disk, and its leg is not of blocks of {BLOCK} bytes")
+        return t
 
     def by_host(self, x: Compute) -> None:
         """An op that the host runs: all its tensors are on the host."""
@@ -294,11 +310,11 @@ class _Proof:
             raise self.fail(f"{op.name}, which the host runs, has no place on the host for {homeless.name}")
         self.issue("host")
         for t, number in zip(op.reads, want, strict=True):
-            self.host_order(t, "host", write=False)
+            self.order(self.host_access, t, "host", write=False)
             if self.host.get(t) != number:
                 raise self.fail(f"{op.name} reads {t.name} on the host, which does not hold its value in program order")
         for t in op.writes:
-            self.host_order(t, "host", write=True)
+            self.order(self.host_access, t, "host", write=True)
             self.host[t] = written_number(op, x.algorithm.name, t, want)
 
     def compute(self, x: Compute) -> None:

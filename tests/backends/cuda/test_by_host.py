@@ -3,6 +3,8 @@ nothing races, and an error of the host ends the run."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -10,9 +12,10 @@ import pytest
 
 import minidnn
 from minidnn.backends.cuda import runtime
-from minidnn.costs import Staging
+from minidnn.costs import Disk, Staging
 from minidnn.memory.execution import machine as executor
-from minidnn.memory.schedule import Fetch, Stash
+from minidnn.memory.execution.disk import DiskFailed
+from minidnn.memory.schedule import BLOCK, Fetch, Stash, aligned
 from tests.backends.cuda.test_device import STEPS, baseline, trained
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda import host as cuda_host
@@ -41,6 +44,51 @@ def test_the_same_bytes_through_a_small_ring_in_any_legal_order(net, graphs, com
         assert [n for n, want in baseline(net, "m").items() if got[n].tobytes() != want] == []
         assert device.api.replays == (STEPS - 2) * graphs
         assert sum(work.what == "host" for work in device.api.log) > 4
+
+
+@compiled
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("net", quick_are(["residual"], RING))
+def test_the_same_bytes_through_a_disk_in_any_legal_order(net, graphs, tmp_path):
+    behind = Staging(aligned(RING[net], BLOCK), disk=Disk())
+    for seed in range(2):
+        device = fake_device(seed, graphs)
+        got = trained(net, device, "vdnn_all:m", debug=True, staging=behind, disk=tmp_path)
+        assert [n for n, want in baseline(net, "m").items() if got[n].tobytes() != want] == []
+        assert sum(work.what == "host" for work in device.api.log) > 4
+
+
+@compiled
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_read_that_fails_ends_a_run_with_the_state_before_its_step(number, tmp_path, monkeypatch):
+    """Steps are replayed then, and end after their losses are known."""
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    given = dict(base_lr=0.02, momentum=0.9, seed=3, data=data, policy="vdnn_all:m", host_ring=28672, disk=tmp_path)
+
+    def ends(made: minidnn.Solver) -> dict[str, bytes]:
+        return {name: value.tobytes() for name, value in made.values().items()}
+
+    with minidnn.Solver(minidnn.load(NET_FILES / "residual.yaml"), device=fake_device(5), **given) as solver:
+        solver.step(3)
+        before, real, left = ends(solver), os.preadv, [number]
+
+        def fails(*given):
+            left[0] -= 1
+            if not left[0]:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "preadv", fails)
+            with pytest.raises(DiskFailed, match=r"a read of .* failed: Input/output error"):
+                solver.step()
+        assert ends(solver) == before and solver.iteration == 3
+        solver.step()
+        after = ends(solver)
+    with minidnn.Solver(minidnn.load(NET_FILES / "residual.yaml"), device=fake_device(6), **given) as solver:
+        solver.step(4)
+        assert ends(solver) == after
 
 
 @pytest.mark.parametrize("ahead", [False, True])

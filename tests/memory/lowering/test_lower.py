@@ -25,14 +25,19 @@ from tests.support.schedules import positions
     "policy",
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
-        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "l2l:m", "zero_offload:m",
+        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "flashneuron:m", "poet",
+        "capuchin:m", "dtr:m", "l2l:m", "zero_offload:m",
     ],
 )  # fmt: skip
 def test_listing(policy):
-    # vdnn_dyn has to offload and to mix algorithms there, accudnn to move two tensors, superneurons to do both
-    budget = {"vdnn_dyn": 290 * 1024, "accudnn:m": 240 * 1024, "superneurons": 240 * 1024}.get(policy)
-    program = normed() if policy == "recompute_cheap:m" else chain(3)  # whose ops are dear but for what is in place
-    text = str(arrange([program], policy, costs(), budget).schedules["TRAIN"]) + "\n"
+    # vdnn_dyn has to offload and to mix algorithms there, dtr to run conv0 twice again, the others to move two tensors
+    kib = {**dict.fromkeys(("accudnn:m", "flashneuron:m", "superneurons", "poet"), 240), "vdnn_dyn": 290}
+    kib |= {"capuchin:m": 420, "dtr:m": 270}
+    budget = kib[policy] * 1024 if policy in kib else None
+    cheap = policy in ("recompute_cheap:m", "capuchin:m")
+    program = normed() if cheap else chain(3)  # whose ops are dear but for what is in place
+    device = costs(bandwidth=1e8 if policy == "capuchin:m" else 1e9)
+    text = str(arrange([program], policy, device, budget).schedules["TRAIN"]) + "\n"
     file = GOLDEN / f"{policy.removesuffix(':m').replace(':', '_')}.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(text)

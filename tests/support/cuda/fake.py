@@ -24,6 +24,7 @@ from minidnn.backends import layout
 from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, CudnnPlan, W, X, Y
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.reference import bound
+from minidnn.memory.execution.threads import page_aligned
 from minidnn.program import Op, Pass, Tensor
 from tests.support.cuda.host import library
 from tests.support.op_examples import attrs
@@ -155,7 +156,9 @@ class FakeApi:
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
         self._not_capturing("an allocation")
-        return np.full(nbytes, 0xFF, np.uint8)
+        array = page_aligned(nbytes)
+        array.fill(0xFF)
+        return array
 
     def release_host(self, array: np.ndarray) -> None:
         self._finish(self._left())

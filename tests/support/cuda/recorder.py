@@ -24,6 +24,7 @@ from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, Write
 from minidnn.backends.cuda.runtime import SIDES
 from minidnn.memory.execution.machine import Machine
+from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.schedule import (
     STREAMS,
     Arrangement,
@@ -101,7 +102,9 @@ class Recorder(FakeApi):
         return address
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
-        return np.zeros(nbytes, np.uint8)
+        array = page_aligned(nbytes)
+        array.fill(0)
+        return array
 
     def _finish(self, wanted: Iterable[Any]) -> None:
         for work in self.pending:
@@ -352,7 +355,7 @@ class Said:
                 ends = (source, source + n, False), (to, to + n, True)
                 self.add("work", there, i, what=("copy", there, to, source, n), accesses=ends)
             elif isinstance(x, (Stash, Fetch)):
-                self.add("work", "store", i, **self.stored(x))
+                self.add("work", x.stream, i, **self.stored(x))
             elif isinstance(x, Free) and debug and self.poisonable(i, x.buffer):
                 lo = place.arena + schedule.offset[x.buffer]
                 what = ("fill", 0xFF, lo, x.buffer.nbytes)

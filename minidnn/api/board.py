@@ -1,0 +1,216 @@
+"""The board: memory policies side by side on several nets, GPUs and budgets, each with its gap to the bound."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import minidnn
+from minidnn import sizes
+from minidnn.api.answer import Answer, Tell, silent
+from minidnn.api.cards import ANY
+from minidnn.api.plan import listed
+from minidnn.errors import InvalidInput
+from minidnn.memory.policies import names
+from minidnn.memory.policies.papers import PAPERS, paper
+from minidnn.report import board as report
+from minidnn.report import board_charts, board_page
+from minidnn.results.board import Board as Document
+from minidnn.results.board import BoardRow, ContestRow, PaperRow, StandingRow
+from minidnn.study import board as study
+from minidnn.study import subject
+from minidnn.study.board import Budget, Cell, Contest, Found
+from minidnn.study.gpus import HOST, gpu, host_memory, named
+from minidnn.study.subject import Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+GPUS = ("titan_x", "rtx4090", "h100:tf32")
+BUDGETS = ("100%", "70%", "50%", "30%", "15%")
+
+
+class Board(Answer[Document, BoardRow]):
+    """The result of `minidnn.board`: a row for each policy on each net and GPU within each budget."""
+
+    pictured: ClassVar[bool] = True
+    paged: ClassVar[bool] = True
+
+    def __init__(self, document: Document, title: str, notes: str) -> None:
+        super().__init__(document, title)
+        self.notes = notes
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        return report.cells(self.document)
+
+    def says(self) -> list[str]:
+        return [self.notes, *report.says(self.document)]
+
+    def picture(self) -> str:
+        return board_charts.picture(self.document, self.title, self.notes)
+
+    def page(self) -> str:
+        return board_page.page(self.document, self.title, self.notes, minidnn.__version__)
+
+
+def main_policies() -> list[str]:
+    """The policies that stand for their papers, in the order of the tables: those that `board` asks if none is named.
+
+    One of the user's own is among them."""
+    return [name for name in names() if name in PAPERS or paper(name) is None]
+
+
+def board(
+    nets: Sequence[Source] | str,
+    policies: Sequence[str] | str | None = None,
+    *,
+    gpus: Sequence[str] | str = GPUS,
+    budgets: Sequence[str | int | float] | str = BUDGETS,
+    jobs: int | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> Board:
+    """Plan nets under many policies, on several GPUs within several budgets, and simulate a step of each plan.
+
+    nets:     Nets, solvers' parameters, files or names of models; with ":64" behind its name, at that batch size
+    policies: their names; None: one for each paper
+    gpus:     any names of GPUs, or files
+    budgets:  parts of what liveness:p takes ("50%", or 0.5), or bytes ("4GiB")
+    jobs:     processes that plan; None: as many as this process may use processors
+    keywords: as of `minidnn.plan`
+
+    After Ctrl-C it returns what is there, and `document.finished` is False. Raises NoSuchModel, NoSuchPolicy,
+    ProfileError, InvalidFile and InvalidInput.
+    """
+    asked = listed(budgets) if isinstance(budgets, str) else [str(b) if isinstance(b, int) else b for b in budgets]
+    found = [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]
+    every: list[Source] = [nets] if isinstance(nets, str) else list(nets)
+    return of(every, found, listed(gpus), listed(policies), jobs, given, ignore_unknown)
+
+
+def of(
+    nets: Sequence[Source],
+    budgets: Sequence[Budget],
+    gpus: Sequence[str],
+    policies: Sequence[str],
+    jobs: int | None,
+    given: Given,
+    ignore_unknown: bool = False,
+    tell: Tell = silent,
+) -> Board:
+    """The board of these nets."""
+    if jobs is not None and jobs < 1:
+        raise InvalidInput(f"--jobs: {jobs} processes plan nothing")
+    policies = list(dict.fromkeys(policies or main_policies()))
+    subject.check_policies(policies, sizes=True)
+    cards = list(dict.fromkeys(map(named, gpus)))
+    budgets = sorted(dict.fromkeys(budgets), key=lambda b: (isinstance(b, int), -b))
+    contests: list[Contest] = []
+    for source in nets:
+        contests += _contests(source, cards, given, ignore_unknown)
+    try:
+        found = study.board(contests, budgets, policies, jobs or len(os.sched_getaffinity(0)), tell)
+    finally:
+        tell("")
+    document = Document(
+        format=given.get("format") or "float32",
+        rows=[_row(contest, cell) for contest, cell in found.each()],
+        contests=[_contest(found, number) for number in range(len(contests))],
+        standings=[_standing(s) for s in study.standings(found, policies)],
+        papers=[row for policy in policies if (row := _paper(policy))],
+        cells=len(contests) * len(budgets) * len(policies),
+        finished=found.finished,
+    )
+    count = (
+        f"{len(nets)} net{'s' * (len(nets) != 1)}, {len(budgets)} budgets, {len(cards)} GPU{'s' * (len(cards) != 1)}"
+    )
+    title = f"{len(policies)} policies on {count}"
+    notes = "Seconds are simulated, bytes are exact."
+    if given.get("host_budget") is None:
+        notes += f" Assumed: {sizes.text(HOST)} of the host, unless a GPU's profile says (--host-budget)."
+    return Board(document, title, notes)
+
+
+def budget_of(text: str) -> Budget:
+    """A budget: "70%" or "0.7" of what liveness:p takes, or bytes such as "4GiB". Raises InvalidInput."""
+    try:
+        if text.endswith("%"):
+            return _part(float(text[:-1]) / 100, text)
+        if "." in text and text.replace(".", "", 1).isdecimal():
+            return _part(float(text), text)
+        return sizes.parse(text)
+    except ValueError:
+        raise InvalidInput(f"budget {text!r}: a part such as 50%, or bytes such as 4GiB") from None
+
+
+def _part(part: float, text: str) -> float:
+    if not 0 < part <= 10:
+        raise InvalidInput(f"budget {text!r}: a part is above 0 and at most 1000%")
+    return part
+
+
+def at_batch(source: Source) -> tuple[Source, int | None]:
+    """A net and its batch size, of "vgg19:64"; the size is None where none is named."""
+    if isinstance(source, str):
+        name, colon, batch = source.rpartition(":")
+        if colon and batch.isdecimal():
+            if int(batch) < 1:
+                raise InvalidInput(f"{source}: a batch has one sample or more")
+            return name, int(batch)
+    return source, None
+
+
+def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown: bool) -> list[Contest]:
+    """A net on each GPU."""
+    net, batch = at_batch(source)
+    about = subject.read(net, given, batch, ANY, ignore_unknown)
+    programs = tuple(program.late() for program in about.programs)
+    found = []
+    for which in gpus:
+        card, host = gpu(which), about.setting.host_budget
+        host = host_memory(which) if about.host_assumed else host
+        found.append(
+            Contest(
+                about.name, about.batch, which, card.title, programs, about.train.name, card.costs(which), host
+            )
+        )  # fmt: skip
+    return found
+
+
+def _row(contest: Contest, cell: Cell) -> BoardRow:
+    return BoardRow(
+        net=contest.net, batch=contest.batch, gpu=contest.gpu, budget_bytes=cell.budget, budget_part=cell.part,
+        policy=cell.policy, fits=cell.fits, failed=cell.failed, peak_bytes=cell.peak, step_seconds=cell.seconds,
+        bound_seconds=cell.bound, gap=cell.gap, moved_bytes=cell.moved, host_bytes=cell.host,
+        recomputed_ops=cell.again, smallest_budget_bytes=None if cell.host_refused else cell.smallest,
+        smallest_host_budget_bytes=cell.smallest if cell.host_refused else None, plan_seconds=cell.planning,
+        why=cell.why,
+    )  # fmt: skip
+
+
+def _contest(found: Found, number: int) -> ContestRow:
+    contest, ground = found.contests[number], found.grounds.get(number, study.Ground())
+    return ContestRow(
+        net=contest.net, batch=contest.batch, gpu=contest.gpu, title=contest.title, ops=contest.ops,
+        whole_bytes=ground.whole, free_seconds=ground.free, least_bytes=ground.least, why=ground.why,
+    )  # fmt: skip
+
+
+def _standing(s: study.Standing) -> StandingRow:
+    return StandingRow(
+        policy=s.policy, cells=s.cells, quickest=s.quickest, near=s.near, kept=s.kept, refused_cells=s.refused,
+        failed_cells=s.failed, median_gap=s.gap, plan_seconds=s.planning,
+    )  # fmt: skip
+
+
+def _paper(policy: str) -> PaperRow | None:
+    found = paper(policy)
+    if found is None:
+        return None
+    return PaperRow(
+        policy=policy, paper_title=found.title, authors=found.authors, venue=found.venue, year=found.year,
+        section=found.section, style=found.style, silent=list(found.silent),
+    )  # fmt: skip

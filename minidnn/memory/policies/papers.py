@@ -1,0 +1,225 @@
+"""Who proposed each policy, and where the text was silent: the one home of these facts, for help, the board and docs.
+
+PAPERS has the main policies, VARIANTS the others. A test asks for an entry of each policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a policy comes from.
+
+    title:   of the paper; for a policy of minidnn's own, what it does
+    authors: their names, separated by commas; empty for a policy of minidnn's own
+    section: the part of the paper that the policy follows
+    silent:  what our reading assumes where the text says nothing, or was not to be had, a sentence each
+    style:   whether the policy deviates so far that it is called "-style"
+    """
+
+    title: str
+    authors: str = ""
+    venue: str = ""
+    year: int | None = None
+    section: str = ""
+    silent: tuple[str, ...] = ()
+    style: bool = False
+
+    @property
+    def short(self) -> str:
+        """The paper in a few words: "Rhu et al., MICRO 2016", or "minidnn" for a policy of its own."""
+        if not self.authors:
+            return "minidnn"
+        first, *others = [name.split()[-1] for name in self.authors.split(", ")]
+        who = first if not others else f"{first} and {others[0]}" if len(others) == 1 else f"{first} et al."
+        return f"{who}, {self.venue} {self.year}"
+
+
+_VDNN = Paper(
+    "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design",
+    "Minsoo Rhu, Natalia Gimelshein, Jason Clemons, Arslan Zulfiqar, Stephen W. Keckler",
+    "MICRO", 2016, "III",
+    (
+        "A map that nothing in backward reads is freed, not offloaded.",
+        "A forked map is offloaded if any of its consumers is of a kind that offloads.",
+        "Layers that the paper does not know (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction.",
+    ),
+)  # fmt: skip
+_CHEN = Paper(
+    "Training Deep Nets with Sublinear Memory Cost",
+    "Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin",
+    "arXiv", 2016, "4",
+)  # fmt: skip
+
+
+def _as(paper: Paper, section: str, *silent: str) -> Paper:
+    """Another part of the same paper."""
+    return Paper(paper.title, paper.authors, paper.venue, paper.year, section, silent)
+
+
+PAPERS: dict[str, Paper] = {
+    "best": Paper("minidnn's own: copies, runs again and algorithms decided together, by costs, above a bound"),
+    "baseline": _as(
+        _VDNN, "IV-A",
+        "Graphs that are no chain take as many slots for gradient maps as are alive at once.",
+        "The gradients of weights are held, too; the paper's bars leave them out.",
+    ),
+    "liveness": Paper(
+        "minidnn's own: each tensor has bytes from its first access to its last, as a compiler allocates registers"
+    ),
+    "vdnn_all": _VDNN,
+    "vdnn_dyn": _as(
+        _VDNN, "III-C", *_VDNN.silent,
+        "A trial fits if its placed arena keeps the budget.",
+        "The greedy choice of algorithms begins with the fastest that fits beside an op's live bytes.",
+    ),
+    "vdnn_pp": Paper(
+        "Dynamic Memory Management for GPU-Based Training of Deep Neural Networks",
+        "S. B. Shriram, Anshuj Garg, Purushottam Kulkarni",
+        "IPDPS", 2019, "abstract and code",
+        (
+            "The paper's text was not to be had: we followed its abstract and the authors' code.",
+            "The original sleeps until a helper thread frees enough; here the points of waiting are planned.",
+            "A map whose bytes no other tensor needs stays, and is not copied.",
+        ),
+    ),
+    "superneurons": Paper(
+        "SuperNeurons: Dynamic GPU Memory Management for Training Deep Neural Networks",
+        "Linnan Wang, Jinmian Ye, Yiyang Zhao, Wei Wu, Ang Li, Shuaiwen Leon Song, Zenglin Xu, Tim Kraska",
+        "PPoPP", 2018, "3",
+        (
+            "The cache is simulated while planning, since a step is deterministic.",
+            "The results of joins, concatenations and forks leave, too, not those of convolutions alone.",
+            "Tensors whose copy takes less time than the link's latency stay.",
+        ),
+    ),
+    "layrub": Paper(
+        "Layer-Centric Memory Reuse and Data Migration for Extreme-Scale Deep Learning on Many-Core Architectures",
+        "Hai Jin, Bo Liu, Wenbin Jiang, Yang Ma, Xuanhua Shi, Bingsheng He, Shaofeng Zhao",
+        "ACM TACO", 2018, "3",
+        (
+            "The batch is only fetched again, since the host still has it.",
+            "A map that backward does not read is not fetched.",
+            "Maps of the last layers stay, as in the authors' code.",
+            "Every gradient takes its map's bytes where that is right; the code has a list of layer types.",
+        ),
+    ),
+    "accudnn": Paper(
+        "AccUDNN: A GPU Memory Efficient Accelerator for Training Ultra-Deep Neural Networks",
+        "Jinrong Guo, Wantao Liu, Wang Wang, Chunrong Yao, Jizhong Han, Ruixuan Li, Yijun Lu, Songlin Hu",
+        "ICCD", 2019, "abstract",
+        (
+            "The paper's text was not to be had: the policy is a reconstruction from two sentences of its abstracts.",
+            "The set that moves is the smallest whose copies are hidden; tensors with long idle windows join first.",
+        ),
+        style=True,
+    ),
+    "flashneuron": Paper(
+        "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks",
+        "Jonghyun Bae, Jongsung Lee, Yunho Jin, Sam Son, Shine Kim, Hakbeom Jang, Tae Jun Ham, Jae W. Lee",
+        "FAST", 2021, "offloading scheduler",
+        (
+            "Nothing is packed on the way, so a compressible tensor takes as long as any other of its size.",
+            "Copies take the link's time.",
+            "A tensor comes back as late as its copy stays hidden, by AccUDNN's model.",
+            "Selection goes on with less memory where the placed arena exceeds the budget.",
+        ),
+        style=True,
+    ),
+    "poet": Paper(
+        "POET: Training Neural Networks on Tiny Devices with Integrated Rematerialization and Paging",
+        "Shishir G. Patil, Paras Jain, Prabal Dutta, Ion Stoica, Joseph E. Gonzalez",
+        "ICML", 2022, "4",
+        (
+            "Seconds are minimised, not energy, and paging takes time.",
+            "A stage takes as long as its ops or its copies, whichever is longest.",
+            "Each op's algorithm is decided, too.",
+            "Ops of forward run again within backward only.",
+            "The program is solved again with less memory where the placed arena exceeds the budget.",
+        ),
+        style=True,
+    ),
+    "l2l": Paper(
+        "Training Large Neural Networks with Constant Memory using a New Execution Algorithm",
+        "Bharadwaj Pudipeddi, Maral Mesmakhosroshahi, Jinwen Xi, Sujeeth Bharadwaj",
+        "arXiv", 2020, "3",
+        (
+            "A step is one micro-batch; the paper runs each layer on many before the next layer.",
+            "The device updates the weights, whose momenta come for it; in the paper the host may.",
+            "Maps wait on the host, as in the variant with constant memory.",
+        ),
+        style=True,
+    ),
+    "zero_offload": Paper(
+        "ZeRO-Offload: Democratizing Billion-Scale Model Training",
+        "Jie Ren, Samyam Rajbhandari, Reza Yazdani Aminabadi, Olatunji Ruwase, Shuangyan Yang, Minjia Zhang, Dong Li, "
+        "Yuxiong He",
+        "USENIX ATC", 2021, "4.1",
+        (
+            "New weights come at the beginning of the next step, not at the end of this one.",
+            "There is no one-step delayed update, since it changes the numbers.",
+            "The device makes the norms of gradients that clipping and LARS need.",
+        ),
+        style=True,
+    ),
+    "capuchin": Paper(
+        "Capuchin: Tensor-based GPU Memory Management for Deep Learning",
+        "Xuan Peng, Xuanhua Shi, Hulin Dai, Hai Jin, Weiliang Ma, Qian Xiong, Fan Yang, Xuehai Qian",
+        "ASPLOS", 2020, "abstract",
+        (
+            "We had the abstract and summaries, not the text.",
+            "The watched iteration is the program's own order with the seconds of its costs.",
+            "Copies back begin as late as they may without being waited for, where the paper's feedback would end.",
+        ),
+        style=True,
+    ),
+    "dtr": Paper(
+        "Dynamic Tensor Rematerialization",
+        "Marisa Kirisame, Steven Lyubomirsky, Altan Haan, Jennifer Brennan, Mike He, Jared Roesch, Tianqi Chen, "
+        "Zachary Tatlock",
+        "ICLR", 2021, "3",
+        (
+            "Only forward ops run again; the paper may evict gradients, too.",
+            "The plan knows the future: a tensor has no bytes between its last use and its next run.",
+            "Of a large pool 256 tensors are looked at, chosen at random with one seed.",
+        ),
+    ),
+    "sqrt_n": _as(
+        _CHEN, "4, Algorithm 3",
+        "Many segment sizes are tried; the one with the least bytes kept and made again is taken.",
+        "Of the points where a segment may end, one wins where the fewest bytes cross.",
+        "Under a budget only some segments run again, those with the fewest seconds per byte first.",
+    ),
+    "recompute_all": _as(_CHEN, "4, general view", "Forward is halved by bytes, down to what one backward needs."),
+    "recompute_cheap": _as(
+        _CHEN, "4, low-cost ops",
+        "All ops are cheap but convolutions and inner products.",
+        "A result that is made again is held until its next reader if that hardly raises the peak.",
+        "Under a budget the tensors with the most seconds of runs per byte are held.",
+    ),
+}  # fmt: skip
+
+VARIANTS: dict[str, str] = {
+    "baseline_sum": "baseline",
+    "baseline_caffe": "baseline",
+    "vdnn_conv": "vdnn_all",
+    "vdnn_pp_conv": "vdnn_pp",
+    "vdnn_pp_alt": "vdnn_pp",
+    "superneurons_offload": "superneurons",
+    "superneurons_speed": "superneurons",
+    "superneurons_memory": "superneurons",
+    "superneurons_cost_aware": "superneurons",
+    "layrub_intra": "layrub",
+    "layrub_inter": "layrub",
+    "layrub_2018": "layrub",
+    "layrub_2018_intra": "layrub",
+    "layrub_2018_inter": "layrub",
+}  # {policy: the main policy of its paper}
+
+
+def paper(policy: str) -> Paper | None:
+    """The paper of a policy, whatever the suffix of its name; None for a policy of the user's own."""
+    base = policy.partition(":")[0]
+    return PAPERS.get(VARIANTS.get(base, base))

@@ -1,0 +1,42 @@
+"""The page of papers, docs/papers.md: who proposed each policy, and where the text was silent, made of the one table of
+them (memory/policies/papers.py)."""
+
+from __future__ import annotations
+
+from minidnn.memory.policies import does, names
+from minidnn.memory.policies.papers import PAPERS, VARIANTS, Paper
+
+HEAD = """# Who proposed what
+
+Made of `minidnn/memory/policies/papers.py` by `make reference`: do not edit.
+
+Each policy follows a paper, or is minidnn's own. Below each stands what our reading assumes where the text is silent,
+or was not to be had. A policy that deviates much is called "-style". [The board](board.md) sets all of them side by
+side, and [the policies by their pictures](policies.md) explains them.
+"""
+
+
+def papers_page() -> str:
+    """The text of docs/papers.md."""
+    whose: dict[str, list[str]] = {}
+    for name, paper in PAPERS.items():
+        whose.setdefault(paper.title if paper.authors else "minidnn's own", []).append(name)
+    parts = [HEAD]
+    for title, policies in whose.items():
+        parts.append(f"## {title}\n")
+        first = PAPERS[policies[0]]
+        if first.authors:
+            parts.append(f"{first.authors}. {first.venue} {first.year}.\n")
+        parts += [_policy(name, PAPERS[name]) for name in policies]
+    return "\n".join(parts)
+
+
+def _policy(name: str, paper: Paper) -> str:
+    variants = [variant for variant in names() if VARIANTS.get(variant) == name]
+    more = f" Variants: {', '.join(f'`{variant}`' for variant in variants)}." if variants else ""
+    where = (
+        f" It follows {paper.section}{', and is in its style only' if paper.style else ''}." if paper.authors else ""
+    )
+    what = does(name) if paper.authors else paper.title.partition(": ")[2].capitalize()
+    lines = [f"**`{name}`**: {what}.{where}{more}", "", *(f"- {sentence}" for sentence in paper.silent)]
+    return "\n".join(lines).rstrip() + "\n"

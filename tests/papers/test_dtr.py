@@ -1,0 +1,34 @@
+"""DTR's own claims (Kirisame et al., ICLR 2021): its theorem 4.1, and what its section 4.2 says of budgets."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from minidnn.memory.policies.algorithms import choose
+from minidnn.memory.policies.dtr_runtime import Full, Runtime
+from tests.support.programs import chain, costs
+
+MAP = 64 * 1024  # bytes of each map of the chain
+
+
+def again(layers, maps):
+    """Ops that run again on a chain of so many layers, by layer, in the bytes of so many maps."""
+    program = chain(layers)
+    runtime = Runtime(program, costs(), choose(program, costs(), "m"))
+    fixed = sum(runtime.size[t] for t in runtime.fixed)
+    return (len(runtime.order(fixed + maps * MAP)) - len(program.ops)) / layers
+
+
+def test_on_a_chain_it_takes_the_root_of_the_layers_and_a_constant_number_of_runs_for_each():
+    """Theorem 4.1: N layers in O(sqrt N) bytes with O(N) ops. A layer here has two ops of forward."""
+    found = [again(n, 2 * math.isqrt(n)) for n in (64, 144, 256, 400)]
+    assert max(found) < 2, "not even one forward pass more"
+    assert again(256, 4 * math.isqrt(256)) < found[2], "more bytes, fewer runs"
+
+
+def test_with_room_for_all_nothing_runs_again_and_without_room_for_one_layer_it_says_so():
+    assert again(16, 40) == 0
+    with pytest.raises(Full):
+        again(16, 2)
