@@ -55,8 +55,8 @@ def estimate(device: Device) -> Costs:
 
 
 def by_host(device: Device, choices: Callable[[Op], tuple[Choice, ...]]) -> dict[str, Any]:
-    """What costs say of ops that the host runs. A device in the host's memory is the host: an op takes as long there,
-    and takes the device's cores and memory from the ops beside it."""
+    """The fields of Costs about ops that the host runs. A device in the host's memory is the host: an op takes as long
+    there, and takes the device's cores and memory from the ops beside it."""
 
     def seconds(op: Op) -> float | None:
         if not device.hosts(op):

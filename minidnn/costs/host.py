@@ -10,8 +10,8 @@ from minidnn.program import EACH, Op
 RULES = ("sgd", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars")
 SAME_BITS = frozenset(f"{rule}.update{each}" for rule in RULES for each in ("", EACH))
 
-# Bytes per second of the host's memory, and the least seconds of an op, for a host that was not measured: one core of
-# any CPU of the last ten years (estimates.CPU). These numbers are fixed on purpose, so that plans are.
+# Of a host that was not measured: bytes per second of its memory, and the least seconds of an op. It is taken for one
+# core of any CPU of the last ten years (estimates.CPU). These numbers are fixed on purpose, so that plans are.
 BANDWIDTH, LEAST = 8e9, 5e-6
 
 

@@ -64,11 +64,12 @@ class Plan:
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
     hosted:    carried tensors that live on the host instead, besides the program's own; all programs of a net agree on
                them (memory/planning.py)
-    beside:    ops that the host runs on its own bytes, while the device goes on. What they read must be on the host:
-               inputs, hosted tensors, what such ops write, and what leaves by a trip
+    beside:    ops that the host runs on its own bytes, while the device goes on. Their reads must be on the host. These
+               are inputs, hosted tensors, results of such ops, and what has left by a trip
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
-    bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
+    bound:     seconds that no plan within the budget is below whose ops all run on the device
+               (memory/joint/bound.py), where the policy knows it
     """
 
     order: tuple[Op, ...] = ()
@@ -97,8 +98,8 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
     after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it. A
     hosted tensor arrives like an input, and its new value leaves after its last write. If the policy has no trip of it,
-    it is also away between uses that are more than NEAR executions apart (`_between`). What an op reads that the host
-    runs leaves after its last write.
+    it is also away between uses that are more than NEAR executions apart (`_between`). A tensor that an op of the host
+    reads leaves after its last write.
 
     Raises ValueError for an op that the host cannot run.
     """

@@ -100,7 +100,8 @@ def picture(document: Mapping[str, Any], title: str, note: str) -> str:
     wide = max(columns * WIDTH, 2 * WIDTH) + 20
     out = [
         f'<text class="head" x="14" y="28">{escape(title)}</text>',
-        f'<text class="soft" x="14" y="46">Time over the bound against the budget. {escape(note)}</text>',
+        f'<text class="soft" x="14" y="46">Time over the bound against the budget; in red: policies that are refused'
+        f" there. {escape(note)}</text>",
     ]
     at, line = 14, 0
     for policy, (colour, dashes) in look.items():

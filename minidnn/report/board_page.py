@@ -23,7 +23,9 @@ PARTS = (
     ("bad", "refused"),
     ("stall", "failed"),
 )
-HINT = "Pick a policy to see it in all pictures. Point at a dot for its numbers."
+HINT = (
+    "Pick a policy to see it in all pictures. Point at a dot for its numbers. In red: policies that are refused there."
+)
 
 
 def page(document: Mapping[str, Any], title: str, note: str, version: str) -> str:

@@ -78,7 +78,7 @@ WORDS = {
     "saved_without_bytes_seconds": "seconds of an iteration that a link of endless bandwidth would save",
     "sent_bytes": "bytes that reach the first rank in exchanges and leave it in gathers, in an iteration; it has most",
     "scaling": "speed against the number of ranks; empty if there is one number",
-    "bound_seconds": "seconds that no plan within the bytes is below",
+    "bound_seconds": "seconds that no plan within the bytes is below whose ops all run on the device; null for others",
     "gap": "the foreseen seconds beyond the bound, as a part of it",
     "slowdown": "the time of a step over baseline's",
     "slowdown_low": "the lower end of its 95 % interval",

@@ -42,7 +42,7 @@ class Result:
     slowdown: float | None = None  # time over baseline's; None: there is no baseline
     slowdowns: Spread | None = None  # of a policy that was run: the slowdown with its interval
     identical: bool | None = None  # whether it ended with the same bytes as baseline; None: not compared
-    bound: float | None = None  # seconds that no plan within the budget is below; None: no budget, or refused
+    bound: float | None = None  # seconds that no plan within the budget is below whose ops all run on the device
     gap: float | None = None  # the simulated seconds beyond the bound, as a part of it
     more: dict[str, Any] = field(default_factory=dict)  # further columns of the row
 
@@ -178,8 +178,9 @@ class Bounds:
         self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
 
     def told(self, result: Result) -> Result:
-        """The result with its bound and gap, if there is a budget and the result keeps it."""
-        if self.budget is None or result.refused is not None:
+        """The result with its bound and gap, if there is a budget and the result keeps it. The bound is not for a plan
+        of which the host runs ops."""
+        if self.budget is None or result.refused is not None or result.schedule.plan.beside:
             return result
         program = result.schedule.program
         early = bool(program.early)

@@ -44,8 +44,8 @@ OTHERS = {  # folder -> its files that are no family's
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cuda": {
-        "api", "at_hand", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe",
-        "reduction", "rows", "runtime",
+        "api", "at_hand", "by_host", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages",
+        "recipe", "reduction", "rows", "runtime",
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names

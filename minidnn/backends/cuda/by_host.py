@@ -1,5 +1,5 @@
-"""Ops that the host runs beside its own bytes while the GPU goes on: by the cpu backend's C kernels, of the kinds whose
-kernels leave the GPU's bits (costs/host.py)."""
+"""Ops that the host runs on its own bytes while the GPU goes on. It has the cpu backend's C kernels, and runs the kinds
+of which these leave the GPU's bits (costs/host.py)."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ Communications between ranks are enqueued by their engine (ranks/nccl.py), on th
 bytes of this one are worth nothing, and the runtime counts as broken.
 
 The streams that the host runs are streams of CUDA, too. Their calls are functions that CUDA calls on the host, on a
-thread of its own. In a captured graph they are nodes, so that a replay waits for the host as it waits for copies. The
-error of such a call ends the run: the host does nothing more in it, and whoever waits for the run gets the error.
+thread of its own. In a captured graph they are nodes, so that a replay waits for the host as it waits for copies. If
+such a call fails, the host does nothing more in that run. The error is raised where the run is waited for.
 
 The copies of early inputs are never captured. They have a stream of their own, "land", on which the next step's batch
 comes while this step runs. An event holds the compute stream until they have ended.

@@ -14,8 +14,8 @@ A slot is never freed. Where a stay leaves a slot by a trip, (2) waits for the c
 A communication between ranks takes the place of (7), on the stream net, and compute goes on. Compute waits for it
 before an op that reads what it wrote, and before the bytes that it used are written or freed.
 
-An op that the host runs takes the place of (7), too, on the stream host. It waits for the copies and the ops of the
-host's that made what it reads, and for those that read what it overwrites. Copies in wait for it.
+An op that the host runs takes the place of (7), too, on the stream host. The op waits for all that wrote its reads on
+the host, and for all that has accessed its writes there. Copies in wait for the op.
 
 The lowering keeps vector clocks and emits no wait that they already imply. It does not know offsets, so as far as it
 can tell, each wait that it emits is needed.

@@ -19,7 +19,7 @@ taken only if its step is foreseen to be quicker than the first one's.
 Where the paper is silent we read it so:
 
 - The time of a copy is that of the link to the host.
-- How far ahead a tensor comes back: as late as its copy stays hidden, by AccUDNN's model (policies/accudnn_model.py).
+- A tensor comes back as late as its copy stays hidden, by AccUDNN's model (memory/policies/accudnn_model.py).
 - Small tensors stay: those 1000 times smaller than the largest.
 - Live bytes decide. If the placed arena exceeds the budget, tensors are selected again for that much less memory.
 """
@@ -36,8 +36,8 @@ from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.policies.probe import over
 from minidnn.program import Program, Tensor
 
-ATTEMPTS = 8  # sizes of memory that are selected for
-SLACKS = (16, 4, 0)  # most ops that a tensor stays beyond its last use, or comes back before its first
+ATTEMPTS = 5  # sizes of memory that are selected for
+SLACKS = (8, 0)  # most ops that a tensor stays beyond its last use, or comes back before its first
 
 
 def flashneuron(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:

@@ -141,6 +141,51 @@ PAPERS: dict[str, Paper] = {
         ),
         style=True,
     ),
+    "l2l": Paper(
+        "Training Large Neural Networks with Constant Memory using a New Execution Algorithm",
+        "Bharadwaj Pudipeddi, Maral Mesmakhosroshahi, Jinwen Xi, Sujeeth Bharadwaj",
+        "arXiv", 2020, "3",
+        (
+            "A step is one micro-batch; the paper runs each layer on many before the next layer.",
+            "The device updates the weights, whose momenta come for it; in the paper the host may.",
+            "Maps wait on the host, as in the variant with constant memory.",
+        ),
+        style=True,
+    ),
+    "zero_offload": Paper(
+        "ZeRO-Offload: Democratizing Billion-Scale Model Training",
+        "Jie Ren, Samyam Rajbhandari, Reza Yazdani Aminabadi, Olatunji Ruwase, Shuangyan Yang, Minjia Zhang, Dong Li, "
+        "Yuxiong He",
+        "USENIX ATC", 2021, "4.1",
+        (
+            "New weights come at the beginning of the next step, not at the end of this one.",
+            "There is no one-step delayed update, since it changes the numbers.",
+            "The device makes the norms of gradients that clipping and LARS need.",
+        ),
+        style=True,
+    ),
+    "capuchin": Paper(
+        "Capuchin: Tensor-based GPU Memory Management for Deep Learning",
+        "Xuan Peng, Xuanhua Shi, Hulin Dai, Hai Jin, Weiliang Ma, Qian Xiong, Fan Yang, Xuehai Qian",
+        "ASPLOS", 2020, "abstract",
+        (
+            "We had the abstract and summaries, not the text.",
+            "The watched iteration is the program's own order with the seconds of its costs.",
+            "Copies back begin as late as they may without being waited for, where the paper's feedback would end.",
+        ),
+        style=True,
+    ),
+    "dtr": Paper(
+        "Dynamic Tensor Rematerialization",
+        "Marisa Kirisame, Steven Lyubomirsky, Altan Haan, Jennifer Brennan, Mike He, Jared Roesch, Tianqi Chen, "
+        "Zachary Tatlock",
+        "ICLR", 2021, "3",
+        (
+            "Only forward ops run again; the paper may evict gradients, too.",
+            "The plan knows the future: a tensor has no bytes between its last use and its next run.",
+            "Of a large pool 256 tensors are looked at, chosen at random with one seed.",
+        ),
+    ),
     "sqrt_n": _as(
         _CHEN, "4, Algorithm 3",
         "Many segment sizes are tried; the one with the least bytes kept and made again is taken.",

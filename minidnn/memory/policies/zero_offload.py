@@ -7,15 +7,16 @@ The host updates each weight as soon as its gradient is there. The device gets t
 
 Where this deviates:
 
-- Weights come at the beginning of the next step, in the order of their uses, and not at the end of this one: so their
-  copies hide behind forward. Each stays until its last use.
-- The paper trains in 16 bits, and the host converts the new weights. Here the host runs updates in float32 alone, and
-  those of 16 bits stay on the device.
+- Weights come at the beginning of the next step, in the order of their uses. In the paper they come at the end of this
+  one. So their copies hide behind forward. Each weight stays until its last use.
+- The paper trains in 16 bits, and the host converts the new weights. Here the host runs updates in float32 alone.
+  Those of 16 bits stay on the device.
 - One-step delayed update (section 5.2) runs forward with weights that are a step old. That changes the numbers, so
   there is none.
-- Its CPU-Adam (section 5.1) is our C kernel (backends/cpu/native/rules.c).
-- Norms of gradients, for clipping and for LARS, are the device's work. Where the host has no kernel with the device's
-  bits for some update (Costs.by_host), such as LAMB's on a GPU, and among several ranks, all stay on the device.
+- The paper's CPU-Adam (section 5.1) is our C kernel (backends/cpu/native/rules.c).
+- The device makes norms of gradients, for clipping and for LARS.
+- All updates stay on the device if the host lacks a kernel with the device's bits for one of them (Costs.by_host), as
+  with LAMB on a GPU. They do so among several ranks, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
 
 def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Gradients go to the host, which updates the weights; these come back."""
+    """The host updates the weights: gradients go out, and weights come back."""
     beside = updates(program, costs)
     hosted = program.movable.intersection(t for op in beside for t in op.tensors)
     program = program.hosting(hosted)
@@ -58,8 +59,8 @@ def updates(program: Program, costs: Costs) -> frozenset[Op]:
 def _gradients(
     program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], beside: Collection[Op]
 ) -> Iterator[Trip]:
-    """What the host's updates read leaves when it has been made. Its bytes are free at the first execution that is
-    foreseen to begin after the copy, so that compute need not wait."""
+    """A gradient leaves when it has been made, and so does all else that the host's updates read. Its bytes are free at
+    the first execution that is foreseen to begin after the copy, so that compute need not wait."""
     ops, end = program.ops, len(program.ops)
     fixed = program.fixed | {t for op in beside for t in op.writes}
     wanted = {t for op in beside for t in op.reads} - fixed
@@ -75,7 +76,8 @@ def _gradients(
 
 
 def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
-    """What lives on the host comes for the device when the step begins, and stays until its last use."""
+    """A weight comes when the step begins, and stays until its last use. So does all else that lives on the host, if the
+    device uses it."""
     uses: dict[Tensor, list[int]] = {t: [] for t in program.hosted}
     changed: dict[Tensor, int] = {}
     for p, op in enumerate(program.ops):

@@ -285,6 +285,8 @@ def told_otherwise(what: tuple, r: Random) -> tuple:
         new = x + r.choice([1, 256])
     elif isinstance(x, str):
         new = x + "_"
+    elif isinstance(x, bytes):  # a table of pointers
+        new = x + b"_"
     else:
         new = replace(x, index=x.index + 1) if x else "something"
     return (*what[:k], new, *what[k + 1 :])

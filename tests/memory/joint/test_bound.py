@@ -42,7 +42,9 @@ MANY = ["best", "superneurons", "vdnn_dyn", "vdnn_all:p", "vdnn_pp:p", "accudnn:
 
 def is_below(bound: LowerBound, schedule, device) -> str | None:
     """What is wrong with the bound at the live peak of this schedule. If copies back are eager, the arena counts: they
-    take bytes before their points."""
+    take bytes before their points. The bound is not for plans of which the host runs ops."""
+    if schedule.plan.beside:
+        return None
     most = schedule.arena if schedule.plan.eager else schedule.live_peak
     found, seconds = bound.at(most), simulate(schedule, device).seconds
     if found is None:
@@ -64,7 +66,7 @@ def test_no_policy_is_below_the_bound(name, policies, drag):
         for budget in (0, whole // 2, whole * 3 // 4, whole):
             schedule = unproved([program], policy, device, budget)["TRAIN"]
             assert is_below(bound, schedule, device) is None, (policy, budget)
-            assert bound.least() <= schedule.live_peak
+            assert bound.least() <= schedule.live_peak or schedule.plan.beside
             tried.add((schedule.live_peak, len(schedule.plan.order), len(schedule.plan.trips)))
     assert len(tried) > 5
 

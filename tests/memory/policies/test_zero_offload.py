@@ -1,4 +1,4 @@
-"""Ops that the host runs beside the device: what a plan may ask for, what is refused, and how long it takes."""
+"""Ops that the host runs beside the device. Plans of zero_offload, plans that are refused, and seconds of a step."""
 
 from __future__ import annotations
 
