@@ -10,6 +10,7 @@ import pytest
 
 from minidnn.costs import Disk, Staging
 from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.disk import NoDisk
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
@@ -90,6 +91,11 @@ def test_more_than_the_disks_size_is_refused_with_what_would_do():
 def test_a_ring_that_nobody_gave_a_size_holds_four_of_the_largest():
     a = arranged(chain(12), staging=Staging(0, disk=Disk()))
     assert a.ring == 4 * 64 * KIB and a.disk == 8 * 64 * KIB
+
+
+def test_a_machine_wants_to_know_where_the_disk_is():
+    with pytest.raises(NoDisk, match="name a folder on it, disk=PATH"):
+        Machine(Mixer(), arranged(chain(8)))
 
 
 def test_legs_are_of_whole_blocks_where_there_is_a_disk():
