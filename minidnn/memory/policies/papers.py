@@ -122,7 +122,7 @@ PAPERS: dict[str, Paper] = {
         "FAST", 2021, "offloading scheduler",
         (
             "Nothing is packed on the way, so a compressible tensor takes as long as any other of its size.",
-            "Copies take the link's time.",
+            "Copies take the link's time, or the disk's where one is given that is slower.",
             "A tensor comes back as late as its copy stays hidden, by AccUDNN's model.",
             "Selection goes on with less memory where the placed arena exceeds the budget.",
         ),
