@@ -26,13 +26,14 @@ from tests.support.schedules import positions
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
         "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m",
-        "capuchin:m", "dtr:m",
+        "capuchin:m", "dtr:m", "checkmate:m", "monet",
     ],
 )  # fmt: skip
 def test_listing(policy):
     # vdnn_dyn has to offload and to mix algorithms there, accudnn to move two tensors, superneurons to do both
     kib = {"vdnn_dyn": 290, "accudnn:m": 240, "superneurons": 240}
     kib |= {"capuchin:m": 420, "dtr:m": 270}  # two tensors move and three ops run again; conv0 runs twice again
+    kib |= {"checkmate:m": 270, "monet": 310}  # as dtr, with fewer runs; and with 40 KiB of workspace
     budget = kib[policy] * 1024 if policy in kib else None
     cheap = policy in ("recompute_cheap:m", "capuchin:m")
     program = normed() if cheap else chain(3)  # whose ops are dear but for what is in place
