@@ -22,12 +22,14 @@ from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.best import best
 from minidnn.memory.policies.capuchin import capuchin
+from minidnn.memory.policies.checkmate import checkmate
 from minidnn.memory.policies.dtr import dtr
 from minidnn.memory.policies.flashneuron import flashneuron
 from minidnn.memory.policies.l2l import l2l
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
+from minidnn.memory.policies.monet import monet
 from minidnn.memory.policies.own import checked, is_own
 from minidnn.memory.policies.poet import poet
 from minidnn.memory.policies.recompute_all import recompute_all
@@ -67,6 +69,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "zero_offload": zero_offload,
     "capuchin": capuchin,
     "dtr": dtr,
+    "checkmate": checkmate,
 }
 # Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
@@ -83,7 +86,9 @@ def _best(program: Program, costs: Costs, budget: int) -> Plan:
     return replace(plan, eager=True)
 
 
-CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet}
+CHOOSING: dict[str, Policy] = {
+    "best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet, "monet": monet,
+}  # fmt: skip
 
 
 class NoSuchPolicy(BadInput, KeyError):
