@@ -94,6 +94,7 @@ class Op:
     attrs: Any = None  # a frozen dataclass: geometry and constants
     inplace: tuple[tuple[Tensor, Tensor], ...] = ()  # (read, write) pairs that the kernel permits on the same bytes
     flops: int = 0  # arithmetic work, for cost models
+    part: Part | None = None  # of an op for some rows of the batch alone: of which op, and which rows
 
     @cached_property
     def family(self) -> str:
@@ -166,6 +167,23 @@ class Slice:
     the first write, it reads as many channels as that has, from channel `start` on."""
 
     start: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The attributes of a join, or of a take, of rows (memory/parts/): where each part begins on the first axis."""
+
+    starts: tuple[int, ...]
+    axis: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What an op does that takes some rows of the batch alone (memory/parts/): rows [first, last) of the op `of`."""
+
+    of: Op
+    first: int
+    last: int
 
 
 # families that multiply matrices: most of a net's arithmetic; and those of them whose kernels use tensor cores

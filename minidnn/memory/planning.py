@@ -16,6 +16,7 @@ from minidnn.memory.lowering.eager import eager
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.parts import parted
 from minidnn.memory.plan import complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
@@ -108,7 +109,9 @@ def unproved(
     with blamed(policy, theirs(policy)):
         for program in programs:
             others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
-            plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
+            decided = decide(program, costs, max(0, limit - others))
+            program = parted(program, decided.parts)
+            plan = complete(program, costs, decided)
             listing = lower(program, plan)
             if costs.staging is not None:
                 try:

@@ -32,6 +32,7 @@ from minidnn.measuring.spread import FEWEST
 from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
+from minidnn.memory.parts.whole import as_whole, rows_of_parts
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program
 from minidnn.study.compare import Bounds, Result, against_baseline, planned
@@ -263,6 +264,7 @@ def _algorithms(arrangement: Arrangement) -> Taken:
 def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
     """Costs that offer only the algorithms that `arrangement` uses, so that any policy uses them, and unlimited memory.
 
+    Ops that run in parts there run as a whole, by the algorithms that give them the same bytes (memory/parts/whole.py).
     None if two ops that Costs cannot tell apart use different algorithms."""
 
     def key(op: Op) -> tuple[object, ...]:
@@ -271,13 +273,15 @@ def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
 
     taken: dict[tuple[object, ...], Algorithm] = {}
     for schedule in arrangement.schedules.values():
-        for op, algorithm in schedule.plan.algorithm.items():
+        if schedule.plan.parts and costs.own_memory:
+            return None  # such a device runs no whole op part by part
+        for op, algorithm in as_whole(schedule.plan.algorithm).items():
             if taken.setdefault(key(op), algorithm) != algorithm:
                 return None
 
     def choices(op: Op) -> tuple[Choice, ...]:
         algorithm = taken[key(op)]
-        return (Choice(algorithm, costs.seconds(op, algorithm)),)
+        return (Choice(algorithm, 0.0 if rows_of_parts(algorithm) else costs.seconds(op, algorithm)),)
 
     return replace(costs, choices=choices, memory=1 << 62)
 

@@ -1,0 +1,46 @@
+"""A policy over ops that run in parts of the batch: "NAME@N" (memory/parts/).
+
+Each op with a tensor larger than an N-th of the largest one runs in N parts, or in the next larger number that divides
+the batch. The policy plans the program that comes of it. All parts of an op have one algorithm, as the op itself would:
+where the policy gives them several, the one with the least workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from minidnn.costs import Costs
+from minidnn.errors import BadInput
+from minidnn.memory.parts import parted
+from minidnn.memory.parts.regions import largest, regions
+from minidnn.memory.plan import Plan, Policy
+from minidnn.program import Algorithm, Op, Program
+
+
+class NoParts(BadInput, ValueError):
+    """No op of a program can run in so many parts."""
+
+
+def in_parts(name: str, count: int, decide: Policy) -> Policy:
+    """The policy of that name over a program whose large ops run in `count` parts."""
+
+    def decided(program: Program, costs: Costs, budget: int) -> Plan:
+        parts = regions(program, largest(program) // count, count)
+        if not parts:
+            return decide(program, costs, budget)
+        plan = decide(parted(program, parts), costs, budget)
+        return replace(plan, parts=parts, algorithm=alike(plan.algorithm))
+
+    return decided
+
+
+def alike(algorithm: Mapping[Op, Algorithm]) -> dict[Op, Algorithm]:
+    """The algorithms, with one for all parts of an op: of several the one with the least workspace."""
+    least: dict[Op, Algorithm] = {}
+    for op, a in algorithm.items():
+        if op.part is not None:
+            known = least.setdefault(op.part.of, a)
+            if a.workspace < known.workspace:
+                least[op.part.of] = a
+    return {op: a if op.part is None else least[op.part.of] for op, a in algorithm.items()}
