@@ -186,6 +186,15 @@ class Part:
     last: int
 
 
+@dataclass(frozen=True)
+class Region:
+    """Ops that run in parts, by their names in the program's order: each takes the batch in `count` equal parts, and
+    the ops of one part run one after the other, before those of the next (memory/parts/)."""
+
+    ops: tuple[str, ...]
+    count: int
+
+
 # families that multiply matrices: most of a net's arithmetic; and those of them whose kernels use tensor cores
 PRODUCTS = frozenset({"convolution", "inner_product", "matmul"})
 ON_TENSOR_CORES = PRODUCTS - {"matmul"}
@@ -215,6 +224,7 @@ class Program:
     outputs: on the host when the step ends
     hosted:  live on the host across steps: optimizer state that is wanted there. The ops that use it are neighbours, or
              nearly so: it comes before the first, and its new value leaves behind the last
+    parts:   the regions whose ops run in parts here (memory/parts/), of the program that had them as a whole
     """
 
     name: str
@@ -224,6 +234,7 @@ class Program:
     outputs: tuple[Tensor, ...] = ()
     layers: tuple[str, ...] = field(default=())  # layer names in forward order
     hosted: tuple[Tensor, ...] = ()
+    parts: tuple[Region, ...] = ()
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

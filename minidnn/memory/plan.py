@@ -44,15 +44,6 @@ class Trip:
     into: Slot | None = None
 
 
-@dataclass(frozen=True)
-class Region:
-    """Ops that run in parts, by their names in the program's order: each takes the batch in `count` equal parts, and
-    the ops of one part run one after the other, before those of the next (memory/parts/)."""
-
-    ops: tuple[str, ...]
-    count: int
-
-
 # {tensor: the tensor or slot whose bytes it takes}. An Op as key means its workspace; a pair means the one stay of the
 # tensor that the execution at this point begins by a write.
 Sharing = Tensor | Op | tuple[Tensor, Point]
@@ -72,8 +63,8 @@ class Plan:
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
     bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
-    parts:     the regions of the program whose ops run in parts. All other fields are about the ops of `parted(program,
-               parts)` (memory/parts/)
+    program:   the program that all this is about, where ops of the one that the policy was given run in parts
+               (memory/parts/); None: that one
     """
 
     order: tuple[Op, ...] = ()
@@ -83,7 +74,7 @@ class Plan:
     hold: frozenset[Tensor] = frozenset()
     eager: bool = False
     bound: float | None = None
-    parts: tuple[Region, ...] = ()
+    program: Program | None = None
 
     def __repr__(self) -> str:
         again = len(self.order) - len(set(self.order))

@@ -16,10 +16,10 @@ from minidnn.memory.lowering.eager import eager
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
-from minidnn.memory.parts import parted
 from minidnn.memory.plan import complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
+from minidnn.memory.proof.parts import verify_parts
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.program import Program
@@ -89,6 +89,7 @@ def _arrange(
     if proof:
         with blamed(policy, theirs(policy)):
             verify_all(schedules.values(), limit)
+            verify_parts(programs, schedules.values())
     return found
 
 
@@ -110,7 +111,7 @@ def unproved(
         for program in programs:
             others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
             decided = decide(program, costs, max(0, limit - others))
-            program = parted(program, decided.parts)
+            program = decided.program or program
             plan = complete(program, costs, decided)
             listing = lower(program, plan)
             if costs.staging is not None:

@@ -24,7 +24,7 @@ from minidnn.memory.moment import by_role
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
-from minidnn.program import Algorithm, Op, Program, Role, nbytes
+from minidnn.program import Algorithm, Op, Program, Region, Role, nbytes
 from minidnn.results.policies import PolicyRow
 from minidnn.visible import say_once
 
@@ -168,17 +168,17 @@ class Bounds:
 
     def __init__(self, costs: Costs, budget: int | None) -> None:
         self.costs, self.budget = costs, budget
-        self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
+        self.known: dict[tuple[bool, tuple[Region, ...]], float | None] = {}  # {whether inputs are early, parts: bound}
 
     def told(self, result: Result) -> Result:
         """The result with its bound and gap, if there is a budget and the result keeps it."""
         if self.budget is None or result.refused is not None:
             return result
         program = result.schedule.program
-        early = bool(program.early)
-        if early not in self.known:
-            self.known[early] = self._of(program, self.budget)
-        result.bound = self.known[early]
+        key = bool(program.early), program.parts
+        if key not in self.known:
+            self.known[key] = self._of(program, self.budget)
+        result.bound = self.known[key]
         result.gap = None if not result.bound else result.trace.seconds / result.bound - 1
         return result
 

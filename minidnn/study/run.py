@@ -273,7 +273,7 @@ def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
 
     taken: dict[tuple[object, ...], Algorithm] = {}
     for schedule in arrangement.schedules.values():
-        if schedule.plan.parts and costs.own_memory:
+        if schedule.program.parts and costs.own_memory:
             return None  # such a device runs no whole op part by part
         for op, algorithm in as_whole(schedule.plan.algorithm).items():
             if taken.setdefault(key(op), algorithm) != algorithm:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from minidnn.memory.parts.kinds import operands
 from minidnn.memory.parts.split import conflict, refused
-from minidnn.memory.plan import Region
-from minidnn.program import FORWARD, Op, Program
+from minidnn.program import FORWARD, Op, Program, Region
 
 
 def largest(program: Program) -> int:

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.memory.parts.kinds import ROWS, SUM, WHOLE, Operands, operands
-from minidnn.memory.plan import Region
-from minidnn.program import FORWARD, Op, Part, Pass, Program, Role, Rows, Tensor
+from minidnn.program import FORWARD, Op, Part, Pass, Program, Region, Role, Rows, Tensor
 
 JOIN, TAKE, ADD = "concat.forward", "concat.backward", "gradient.add"
 Span = tuple[int, int]  # rows [first, last)
@@ -44,7 +43,7 @@ class _Parting:
             self._plain(*block.behind)
             at = block.last
         self._plain(*self.before.ops[at:])
-        made = replace(self.before, ops=tuple(self.ops), layers=_layers(self.before, self.ops))
+        made = replace(self.before, ops=tuple(self.ops), layers=_layers(self.before, self.ops), parts=tuple(regions))
         made.check()
         return made
 

@@ -29,8 +29,9 @@ def in_parts(name: str, count: int, decide: Policy) -> Policy:
         parts = regions(program, largest(program) // count, count)
         if not parts:
             return decide(program, costs, budget)
-        plan = decide(parted(program, parts), costs, budget)
-        return replace(plan, parts=parts, algorithm=alike(plan.algorithm))
+        made = parted(program, parts)
+        plan = decide(made, costs, budget)
+        return replace(plan, program=made, algorithm=alike(plan.algorithm))
 
     return decided
 

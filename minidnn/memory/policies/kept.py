@@ -18,7 +18,7 @@ import minidnn
 from minidnn.costs import Costs, geometry
 from minidnn.files import cache
 from minidnn.memory.plan import Plan, complete
-from minidnn.memory.policies import plan_file
+from minidnn.memory.policies import best_in_parts, plan_file
 from minidnn.program import Program, Tensor
 
 LEAST = 200  # ops; shorter programs are planned anew
@@ -26,8 +26,8 @@ MOST = 64  # files
 
 
 def place(program: Program, costs: Costs, budget: int) -> Path | None:
-    """Where the plan for this budget is kept; None for a short program."""
-    if len(program.ops) < LEAST:
+    """Where the plan for this budget is kept; None for a short program that is not long in parts either."""
+    if len(program.ops) < LEAST and not best_in_parts.able(program):
         return None
     digest = hashlib.sha256(_sources())
     for fact in (
@@ -65,6 +65,7 @@ def load(path: Path, program: Program, costs: Costs) -> Plan | None:
 
 def keep(path: Path, program: Program, costs: Costs, plan: Plan) -> None:
     """Keep the plan. Where the cache cannot be used, say so once on stderr."""
+    program = plan.program or program
     found = {"bound": plan.bound, "plan": plan_file.described(program, complete(program, costs, plan))}
     cache.keep(path, zlib.compress(json.dumps(found).encode()), "plans are made anew at each start")
     with contextlib.suppress(OSError):
