@@ -6,7 +6,7 @@ lowering, the proof, machines and bounds see ordinary ops and tensors.
 
 - Between ops in equal parts no whole tensor exists.
 - An op that wants other rows than there are gets them by a copy: a *take* of some rows from a larger part, or a *join*
-  of several parts. Both are ops of Concat's kinds, along the first axis.
+  of several parts. Both are ops of Concat's kinds, along the first axis. Each is a layer of its own, as each part is.
 - The gradient of a parameter is a sum: each part writes its own, and `gradient.add` adds them in the order of the rows.
 - In forward the parts run last to first, in backward first to last, as the order of that sum wants. So backward begins
   with the part that forward made last, which has had no time to leave.
@@ -100,7 +100,7 @@ class _Parting:
         there[span] = some = _some(t, span)
         during = Pass.FORWARD if by.during in FORWARD else Pass.BACKWARD
         name = f"{some.name}.{'take' if kind == TAKE else 'join'}"
-        self.ops.append(Op(name, kind, by.layer, during, reads, (some,), Rows(starts), flops=some.size))
+        self.ops.append(Op(name, kind, some.name, during, reads, (some,), Rows(starts), flops=some.size))
 
 
 # ---- a part of an op

@@ -69,13 +69,16 @@ SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": 
 OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "accudnn", "superneurons", "layrub"
 
 
-def _best(program: Program, costs: Costs, budget: int) -> Plan:
-    """Copies, re-runs and algorithms together, by costs."""
-    plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS])
+def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
+    """Copies, re-runs, algorithms and parts together, by costs."""
+    plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS], parts)
     return replace(plan, eager=True)
 
 
 CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
+PARTING: dict[str, Policy] = {
+    "best": partial(_best, parts=False)
+}  # policies that choose parts: what "@N" takes of them
 
 
 class NoSuchPolicy(BadInput, KeyError):
@@ -112,8 +115,7 @@ def find(name: str, budgeted: bool = False) -> Policy:
     if at:
         if not count.isdecimal() or int(count) < 1:
             raise NoSuchPolicy(f"{name}{at}{count}: after {AT} comes a number of parts, such as {name}{AT}4")
-        whole = find(name, budgeted)
-        return in_parts(name, int(count), whole) if int(count) > 1 else whole
+        return in_parts(int(count), PARTING.get(name) or find(name, budgeted))
     base, _, algorithms = name.partition(":")
     if base in CHOOSING and not algorithms:
         return checked(base, CHOOSING[base]) if is_own(CHOOSING[base]) else CHOOSING[base]

@@ -36,12 +36,13 @@ FINE = 1_000_000  # Where no plan is found, tensors so many times smaller than t
 Tell = Callable[[str], None]
 
 
-def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) -> Plan:
+def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool = True) -> Plan:
     """The quickest plan found that keeps the budget; the one with the lowest arena if none does.
 
     others: policies whose plans are candidates
+    parts:  whether ops may run in parts
     """
-    path = kept.place(program, costs, budget)
+    path = kept.place(program, costs, budget, parts)
     if path is not None and (plan := kept.load(path, program, costs)) is not None:
         return plan
 
@@ -49,7 +50,7 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
         status(f"planning {program.name} within {sizes.text(budget)}: {text}")
 
     try:
-        plan = _planned(program, costs, budget, others, tell)
+        plan = _planned(program, costs, budget, others, parts, tell)
     except (NoSolver, NotCompiled, Unsolved) as reason:
         say_once(f"minidnn: best takes the best plan of the other policies, since its own planning {reason}")
         return _quickest(program, costs, budget, others, None, tell)
@@ -60,16 +61,16 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
     return plan
 
 
-def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
+def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell) -> Plan:
     plan, seconds = _as_whole(program, costs, budget, others, tell)
     if plan is not None and seconds <= NEAR * sum(costs.seconds(op, costs.fastest(op)) for op in program.ops):
         return plan
-    found = best_in_parts.quicker(program, costs, budget, seconds, tell)
+    found = best_in_parts.quicker(program, costs, budget, seconds, tell) if parts else None
     if found is not None:
         return found.plan
     if plan is not None and seconds < inf:
         return plan
-    leanest = _leanest(program, costs, tell)
+    leanest = _leanest(program, costs, parts, tell)
     return leanest if plan is None else min(plan, leanest, key=lambda plan: _arena(program, costs, plan))
 
 
@@ -92,12 +93,12 @@ def _as_whole(
     return plan, probe.seconds(program, costs, plan)
 
 
-def _leanest(program: Program, costs: Costs, tell: Tell) -> Plan:
+def _leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
     """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
-    path = kept.place(program, costs, 0)
+    path = kept.place(program, costs, 0, parts)
     plan = None if path is None else kept.load(path, program, costs)
     if plan is None:
-        plan = best_in_parts.leanest(program, costs, tell)
+        plan = best_in_parts.leanest(program, costs, parts, tell)
         if path is not None:
             kept.keep(path, program, costs, plan)
     return plan

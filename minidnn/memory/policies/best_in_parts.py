@@ -77,8 +77,10 @@ def _told(tell: Tell, made: Program, text: str) -> None:
     tell(f"in {made.parts[0].count} parts, {text}")
 
 
-def leanest(program: Program, costs: Costs, tell: Tell) -> Plan:
-    """The plan with the lowest arena found: of the program, or of the candidate whose bound needs the fewest bytes."""
-    planners = [Planner(made, costs, tell=tell) for made in (program, *candidates(program))]
+def leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
+    """The plan with the lowest arena found: of the program, or, where ops may run in `parts`, of the candidate whose
+    bound needs the fewest bytes."""
+    tried = (program, *candidates(program)) if parts else (program,)
+    planners = [Planner(made, costs, tell=tell) for made in tried]
     planner = min(planners, key=lambda planner: planner.bound.least())
     return replace(planner.leanest(), program=planner.program if planner.program.parts else None)

@@ -11,22 +11,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.errors import BadInput
 from minidnn.memory.parts import parted
 from minidnn.memory.parts.regions import largest, regions
 from minidnn.memory.plan import Plan, Policy
 from minidnn.program import Algorithm, Op, Program
 
 
-class NoParts(BadInput, ValueError):
-    """No op of a program can run in so many parts."""
-
-
-def in_parts(name: str, count: int, decide: Policy) -> Policy:
-    """The policy of that name over a program whose large ops run in `count` parts."""
+def in_parts(count: int, decide: Policy) -> Policy:
+    """The policy over a program whose large ops run in `count` parts; 1: as a whole."""
 
     def decided(program: Program, costs: Costs, budget: int) -> Plan:
-        parts = regions(program, largest(program) // count, count)
+        parts = () if count == 1 else regions(program, largest(program) // count, count)
         if not parts:
             return decide(program, costs, budget)
         made = parted(program, parts)

@@ -25,15 +25,17 @@ LEAST = 200  # ops; shorter programs are planned anew
 MOST = 64  # files
 
 
-def place(program: Program, costs: Costs, budget: int) -> Path | None:
+def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Path | None:
     """Where the plan for this budget is kept; None for a short program that is not long in parts either."""
-    if len(program.ops) < LEAST and not best_in_parts.able(program):
+    parts = parts and best_in_parts.able(program)
+    if len(program.ops) < LEAST and not parts:
         return None
     digest = hashlib.sha256(_sources())
     for fact in (
         minidnn.__version__,
         program.name,
         budget,
+        parts,
         costs.memory,
         costs.latency,
         costs.drag,
