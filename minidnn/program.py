@@ -102,6 +102,11 @@ class Op:
         return self.kind.partition(".")[0]
 
     @property
+    def whole(self) -> Op:
+        """The op of which this one is a part; itself, if it is none."""
+        return self if self.part is None else self.part.of
+
+    @property
     def on_net(self) -> bool:
         """Whether the op is a communication between ranks. It runs beside the others, on a stream of its own."""
         return self.family == NET

@@ -62,7 +62,8 @@ class Plan:
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
-    bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
+    bound:     seconds that no plan of its program within the budget is below (memory/joint/bound.py), where the policy
+               knows it
     program:   the program that all this is about, where ops of the one that the policy was given run in parts
                (memory/parts/); None: that one
     """

@@ -17,14 +17,13 @@ from minidnn.measuring.spread import Spread
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
-from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.moment import by_role
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
-from minidnn.program import Algorithm, Op, Program, Region, Role, nbytes
+from minidnn.program import Algorithm, Op, Program, Role, nbytes
 from minidnn.results.policies import PolicyRow
 from minidnn.visible import say_once
 
@@ -164,27 +163,26 @@ def planned(
 
 
 class Bounds:
-    """The bounds of the seconds of a step within a budget (memory/joint/bound.py), for results that were simulated."""
+    """The bounds of the seconds of a step within a budget (memory/joint/family.py), for results that were simulated."""
 
-    def __init__(self, costs: Costs, budget: int | None) -> None:
-        self.costs, self.budget = costs, budget
-        self.known: dict[tuple[bool, tuple[Region, ...]], float | None] = {}  # {whether inputs are early, parts: bound}
+    def __init__(self, program: Program, costs: Costs, budget: int | None) -> None:
+        self.program, self.costs, self.budget = program, costs, budget
+        self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
 
     def told(self, result: Result) -> Result:
         """The result with its bound and gap, if there is a budget and the result keeps it."""
         if self.budget is None or result.refused is not None:
             return result
-        program = result.schedule.program
-        key = bool(program.early), program.parts
-        if key not in self.known:
-            self.known[key] = self._of(program, self.budget)
-        result.bound = self.known[key]
+        early = bool(result.schedule.program.early)
+        if early not in self.known:
+            self.known[early] = self._of(self.program if early else self.program.late(), self.budget)
+        result.bound = self.known[early]
         result.gap = None if not result.bound else result.trace.seconds / result.bound - 1
         return result
 
     def _of(self, program: Program, budget: int) -> float | None:
         try:
-            found = LowerBound(Facts(program, self.costs)).closest(budget)
+            found = Family(program, self.costs).closest(budget)
         except NoSolver as reason:
             say_once(f"minidnn: there is no bound, since it {reason}")
             return None
@@ -203,7 +201,7 @@ def simulated(
     """A Result per policy, planned and run on the simulator.
 
     Slowdowns are relative to the first baseline among the policies, even if that is refused."""
-    results, bounds = [], Bounds(costs, budget)
+    results, bounds = [], Bounds(next(program for program in programs if program.name == name), costs, budget)
     for policy in policies:
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)

@@ -76,7 +76,7 @@ def operands(op: Op) -> Operands | None:
     )
     pairs = (*zip(op.reads, reads, strict=True), *zip(op.writes, writes, strict=True))
     by_rows, sums = (tuple(t for t, use in pairs if use == wanted) for wanted in (ROWS, SUM))
-    along = op.family == "concat" and op.attrs.axis == 0  # it joins, or parts, the rows
+    along = op.family == "concat" and getattr(op.attrs, "axis", 0) == 0  # it joins, or parts, the rows
     flat = op.family == "inner_product" and any(len(t.shape) < 2 for t in by_rows)  # there are no rows
     narrow = any(t.dtype != "float32" for t in sums)  # each part's own would be rounded
     changed = not set(op.reads).isdisjoint(op.writes)

@@ -1,15 +1,42 @@
-"""Where parts pay: the regions of a program in which ops have large tensors."""
+"""Where parts pay: the regions of a program in which ops have large tensors, and the programs in parts worth a look."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from minidnn.memory.parts.kinds import operands
-from minidnn.memory.parts.split import conflict, refused
-from minidnn.program import FORWARD, Op, Program, Region
+from minidnn.memory.parts.split import conflict, parted, refused
+from minidnn.program import FORWARD, Op, Program, Region, nbytes
+
+LEAST = 1 << 20  # bytes of the largest tensor of a part
+MOST = 6000  # ops of a program in parts
+LOWER = 0.9  # of the bytes of the op that needs most: more parts than these save too little
 
 
 def largest(program: Program) -> int:
     """Bytes of the largest tensor that an op may take in parts; 0: there is none."""
     return max((found.largest for op in program.ops if (found := operands(op))), default=0)
+
+
+def candidates(program: Program) -> Iterator[Program]:
+    """The program with its large ops in 2, 4, 8 ... parts, as long as each lowers the bytes of the op that needs most.
+
+    A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count."""
+    size, count, need = largest(program), 2, _need(program)
+    while size >= count * LEAST:
+        made = parted(program, regions(program, size // count, count))
+        if len(made.ops) > MOST:
+            return
+        if (now := _need(made)) < need * LOWER:
+            need = now
+            yield made
+        count *= 2
+
+
+def _need(program: Program) -> int:
+    """Bytes of the op that needs most, without those that live from step to step."""
+    carried = frozenset(program.carried)
+    return max((nbytes(t for t in op.tensors if t not in carried) for op in program.ops), default=0)
 
 
 def regions(program: Program, most: int, count: int | None = None) -> tuple[Region, ...]:

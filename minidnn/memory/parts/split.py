@@ -14,7 +14,7 @@ lowering, the proof, machines and bounds see ordinary ops and tensors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.memory.parts.kinds import ROWS, SUM, WHOLE, Operands, operands
@@ -43,7 +43,7 @@ class _Parting:
             self._plain(*block.behind)
             at = block.last
         self._plain(*self.before.ops[at:])
-        made = replace(self.before, ops=tuple(self.ops), layers=_layers(self.before, self.ops), parts=tuple(regions))
+        made = replace(self.before, ops=tuple(self.ops), parts=tuple(regions))
         made.check()
         return made
 
@@ -163,16 +163,6 @@ def _tiles(there: Iterable[Span], span: Span) -> list[Span] | None:
         found.append(max(further))
         at = found[-1][1]
     return found
-
-
-def _layers(program: Program, ops: Iterable[Op]) -> tuple[str, ...]:
-    """The layers in the order of forward, each part of one as a layer of its own."""
-
-    def named() -> Iterator[str]:
-        yield from (op.layer for op in ops if op.during in FORWARD)
-        yield from program.layers
-
-    return tuple(dict.fromkeys(named()))
 
 
 # ---- regions

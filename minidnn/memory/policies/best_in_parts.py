@@ -1,13 +1,13 @@
 """best, where ops run in parts of the batch (memory/parts/): which parts are tried, and when.
 
-Large ops in 2, 4, 8 ... parts are candidates. A part's largest tensor keeps LEAST bytes, since the starts of smaller
-ops and copies count. Each candidate is a program with a bound of its own. Those whose bound is below the quickest plan
-so far are planned, the lowest bounds first. So parts are taken by cost, and only then.
+The program with large ops in 2, 4, 8 ... parts is a candidate each (memory/parts/regions.py), with a bound of its own.
+Those whose bound is below the quickest plan so far are planned, the lowest bounds first. So parts are taken by cost,
+and only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,13 +15,10 @@ from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
 from minidnn.memory.joint.planner import Planner
-from minidnn.memory.parts import parted
-from minidnn.memory.parts.regions import largest, regions
+from minidnn.memory.parts.regions import candidates
 from minidnn.memory.plan import Plan
-from minidnn.program import Program, Region
+from minidnn.program import Program
 
-LEAST = 1 << 20  # bytes of the largest tensor of a part
-MOST = 6000  # ops of a program in parts
 PLANNED = 2  # candidates that are planned
 PAYS = 0.995  # of the step's seconds so far: a bound below this is worth a plan
 
@@ -34,25 +31,6 @@ class Found:
 
     plan: Plan
     seconds: float
-
-
-def candidates(program: Program) -> Iterator[Program]:
-    """The program with large ops in parts, the fewest parts first."""
-    size, count = largest(program), 2
-    before: tuple[Region, ...] = ()
-    while size >= count * LEAST:
-        found = regions(program, size // count, count)
-        if found and found != before:
-            made = parted(program, found)
-            if len(made.ops) > MOST:
-                return
-            yield made
-        count, before = 2 * count, found
-
-
-def able(program: Program) -> bool:
-    """Whether there are candidates."""
-    return any(True for _ in candidates(program))
 
 
 def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: Tell) -> Found | None:

@@ -17,8 +17,9 @@ from pathlib import Path
 import minidnn
 from minidnn.costs import Costs, geometry
 from minidnn.files import cache
+from minidnn.memory.parts.regions import candidates
 from minidnn.memory.plan import Plan, complete
-from minidnn.memory.policies import best_in_parts, plan_file
+from minidnn.memory.policies import plan_file
 from minidnn.program import Program, Tensor
 
 LEAST = 200  # ops; shorter programs are planned anew
@@ -27,7 +28,7 @@ MOST = 64  # files
 
 def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Path | None:
     """Where the plan for this budget is kept; None for a short program that is not long in parts either."""
-    parts = parts and best_in_parts.able(program)
+    parts = parts and next(candidates(program), None) is not None
     if len(program.ops) < LEAST and not parts:
         return None
     digest = hashlib.sha256(_sources())
