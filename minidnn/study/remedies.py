@@ -14,7 +14,7 @@ from minidnn.costs import Costs
 from minidnn.errors import BadInput, few
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.bound import least_budget
+from minidnn.memory.joint.family import least_budget
 from minidnn.memory.lowering.placement import homes
 from minidnn.memory.plan import Plan
 from minidnn.memory.planning import arrange

@@ -235,10 +235,11 @@ class Evaluator:
     # ---- decisions
 
     def choose(self, op: int, choice: int) -> None:
-        """Set an op's algorithm."""
+        """Set an op's algorithm; where it is a part, that of all parts."""
         found = self.facts.choices[op][choice]
-        self.choice[op], self.seconds[op] = choice, found.seconds
-        self.workspace[op] = aligned(found.algorithm.workspace)
+        for each in self.facts.together.get(op, (op,)):
+            self.choice[each], self.seconds[each] = choice, found.seconds
+            self.workspace[each] = aligned(found.algorithm.workspace)
 
     def save(self) -> Decisions:
         return Decisions(self.fate.copy(), self.hold.copy(), self.choice.copy(), self.filled)
