@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from minidnn.memory.parts.kinds import operands
-from minidnn.memory.parts.split import conflict, parted, refused
+from minidnn.memory.parts.split import Touched, parted, refused
 from minidnn.program import FORWARD, Op, Program, Region, nbytes
 
 LEAST = 1 << 20  # bytes of the largest tensor of a part
 MOST = 6000  # ops of a program in parts
-LOWER = 0.9  # of the bytes of the op that needs most: more parts than these save too little
+LOWER = 0.95  # of the bytes that a step needs: parts that save less are no candidate
 
 
 def largest(program: Program) -> int:
@@ -19,14 +19,15 @@ def largest(program: Program) -> int:
 
 
 def candidates(program: Program) -> Iterator[Program]:
-    """The program with its large ops in 2, 4, 8 ... parts, as long as each lowers the bytes of the op that needs most.
+    """The program with its large ops in 2, 4, 8 ... parts, where that lowers the bytes that a step needs at least.
 
     A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count."""
     size, count, need = largest(program), 2, _need(program)
     while size >= count * LEAST:
-        made = parted(program, regions(program, size // count, count))
-        if len(made.ops) > MOST:
+        found = regions(program, size // count, count)
+        if sum(len(region.ops) * region.count for region in found) > MOST:
             return
+        made = parted(program, found)
         if (now := _need(made)) < need * LOWER:
             need = now
             yield made
@@ -34,9 +35,10 @@ def candidates(program: Program) -> Iterator[Program]:
 
 
 def _need(program: Program) -> int:
-    """Bytes of the op that needs most, without those that live from step to step."""
+    """Bytes of the op that needs most, with all that must live on the device from step to step."""
     lasting = frozenset(program.lasting)
-    return max((nbytes(t for t in op.tensors if t not in lasting) for op in program.ops), default=0)
+    most = max((nbytes(t for t in op.tensors if t not in lasting) for op in program.ops), default=0)
+    return nbytes(t for t in program.carried if t not in program.movable) + most
 
 
 def regions(program: Program, most: int, count: int | None = None) -> tuple[Region, ...]:
@@ -45,38 +47,28 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Regi
     Ops that follow each other are one region. An update waits until its region's end, and its gradient with it; at most
     `most` bytes wait so.
 
-    count: how many parts all ops have, or the next larger number that divides their rows; None: as few as will do
+    count: how many parts all ops have, or the next larger number below twice as many that divides their rows; an op
+           without one runs as a whole. None: as few as will do
     """
     found: list[Region] = []
+    lasting = frozenset(program.lasting)
     region: list[Op] = []
-    behind: list[Op] = []
-    parts = 0
-
-    def close() -> None:
-        if region:
-            found.append(Region(tuple(op.name for op in region), parts))
-        region.clear()
-        behind.clear()
-
+    inside, behind, parts, waiting = Touched(), Touched(), 0, 0
     for op in program.ops:
         wanted = _parts(program, op, most, count)
-        if not wanted:
-            if any(conflict(o, op) for o in (*region, *behind)):
-                behind.append(op)
-            if sum(t.nbytes for o in behind for t in o.reads if t not in program.lasting) > most:
-                close()
-            continue
-        if region and (wanted != parts or _apart(region[-1], op) or any(conflict(o, op) for o in behind)):
-            close()
-        parts = wanted
-        region.append(op)
-    close()
-    return tuple(found)
-
-
-def _apart(one: Op, other: Op) -> bool:
-    """Whether two ops are of different passes."""
-    return (one.during in FORWARD) != (other.during in FORWARD)
+        if not wanted and (inside.before(op) or behind.before(op)):
+            behind.add(op)
+            waiting += nbytes(t for t in op.reads if t not in lasting)
+        apart = region and (region[0].during in FORWARD) != (op.during in FORWARD)
+        if waiting > most or (wanted and (wanted != parts or apart or behind.before(op))):
+            if region:
+                found.append(Region(tuple(op.name for op in region), parts))
+            region, inside, behind, waiting = [], Touched(), Touched(), 0
+        if wanted:
+            parts = wanted
+            region.append(op)
+            inside.add(op)
+    return (*found, Region(tuple(op.name for op in region), parts)) if region else tuple(found)
 
 
 def _parts(program: Program, op: Op, most: int, count: int | None) -> int:
@@ -84,7 +76,13 @@ def _parts(program: Program, op: Op, most: int, count: int | None) -> int:
     found = operands(op)
     if found is None or found.largest <= most:
         return 0
-    able = [n for n in range(2, found.rows + 1) if found.rows % n == 0]
-    enough = [n for n in able if (found.largest <= most * n if count is None else n >= count)]
-    wanted = next(iter(enough or able[-1:]), 0)
+    if count is None:
+        few = (
+            n
+            for n in range(2, found.rows + 1)
+            if found.rows % n == 0 and (found.largest <= most * n or n == found.rows)
+        )
+    else:
+        few = (n for n in range(count, min(2 * count, found.rows + 1)) if found.rows % n == 0)
+    wanted = next(few, 0)
     return 0 if not wanted or refused(program, op, wanted) else wanted

@@ -192,10 +192,20 @@ def refused(program: Program, op: Op, count: int) -> str | None:
     return None if lasting is None else f"it writes {lasting.name}, which lives from step to step"
 
 
-def conflict(one: Op, other: Op) -> bool:
-    """Whether the order of two ops counts."""
-    changed = {*one.writes, *other.writes}
-    return any(t in changed for t in (*one.tensors, *other.tensors) if t in one.tensors and t in other.tensors)
+class Touched:
+    """What some ops read and write."""
+
+    def __init__(self) -> None:
+        self.used: set[Tensor] = set()
+        self.changed: set[Tensor] = set()
+
+    def add(self, op: Op) -> None:
+        self.used.update(op.tensors)
+        self.changed.update(op.writes)
+
+    def before(self, op: Op) -> bool:
+        """Whether these ops must run before this one."""
+        return not (self.changed.isdisjoint(op.tensors) and self.used.isdisjoint(op.writes))
 
 
 def _blocks(program: Program, regions: Sequence[Region]) -> list[_Block]:
@@ -223,13 +233,16 @@ def _block(program: Program, region: Region, points: Sequence[int]) -> _Block:
         )
     before: list[Op] = []
     behind: list[Op] = []
-    own, so_far = set(points), list[Op]()
+    own, so_far, waiting = set(points), Touched(), Touched()
     for p in range(points[0], points[-1] + 1):
         op = program.ops[p]
-        if p not in own:
-            (behind if any(conflict(o, op) for o in (*so_far, *behind)) else before).append(op)
-            continue
-        if clash := next((o for o in behind if conflict(o, op)), None):
-            raise ValueError(f"{op.name} cannot run in parts with {inside[0].name}: {clash.name} is between them")
-        so_far.append(op)
+        if p in own and waiting.before(op):
+            raise ValueError(f"{op.name} cannot run in parts with {inside[0].name}: {behind[-1].name} is between them")
+        if p in own:
+            so_far.add(op)
+        elif so_far.before(op) or waiting.before(op):
+            behind.append(op)
+            waiting.add(op)
+        else:
+            before.append(op)
     return _Block(points[0], points[-1] + 1, region.count, before, inside, behind)
