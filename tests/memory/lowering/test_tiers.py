@@ -57,6 +57,17 @@ def test_the_same_bytes_through_a_disk_with_poison_and_late_copies(name, policy,
     assert some.disk < all_there.disk or not all_there.disk
 
 
+def test_what_lies_in_memory_may_be_packed_and_what_lies_on_the_disk_is_not(tmp_path):
+    program, packed = chain(8), replace(DISK, compress=True)
+    want = train(program, arrange([program], "baseline:m", costs()))
+    bare = arranged(program, staging=packed)
+    some = arranged(program, bare.off_device + 3 * 65 * KIB, packed)
+    s = some.schedules["TRAIN"]
+    assert len(s.store_offset) == 3 and some.disk == bare.disk - 3 * 64 * KIB
+    assert some.store == 3 * (64 * KIB + 256)  # with room for headers
+    assert train(program, some, tmp_path, debug=True, delays=5e-4) == want
+
+
 def test_memory_is_filled_first_with_what_is_away_for_the_shortest_time():
     program = chain(8)
     bare = arranged(program)
