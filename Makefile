@@ -207,6 +207,7 @@ pictures: $(VENV)/.browser
 	  --arena docs/howto/arena.svg > /dev/null
 	$(BIN)/minidnn plan resnet50 --batch 64 --gpu h100:tf32 --ranks 1,2,4,...,1024 --link 8xnvlink4+8xib400 \
 	  --report docs/ranks.svg > /dev/null
+	$(BIN)/minidnn board resnet20:256 --report docs/board.svg > /dev/null
 	$(BIN)/python docs/screenshots.py
 
 # The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write
