@@ -52,7 +52,7 @@ Choice = tuple[Candidate, bool]  # a tensor, and whether it is made again
 
 
 def capuchin(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Swaps ranked by free time, then re-runs where they are cheaper.
+    """Swaps by their free time, then cheaper re-runs.
 
     If not even the leanest plan keeps the budget, that is returned, and the refusal names it.
     """

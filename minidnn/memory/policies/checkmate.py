@@ -38,12 +38,13 @@ from minidnn.memory.policies.checkmate_rows import MB, Remat
 from minidnn.memory.policies.orders import in_place
 from minidnn.program import Op, Program
 
-MOST = 128  # nodes, and stages, at most
-WHOLE = 320  # whole variables of a program that is solved in whole numbers
+MOST = 192  # nodes, and stages, at most
+WHOLE = 200  # whole variables of a program that is solved in whole numbers
 NODES = 50  # of that search, at most
 GAP = 1e-3  # it also ends this close to its bound
 THRESHOLDS = tuple(k / 20 for k in range(1, 20))
 PARTS = (1.0, 0.95, 0.9, 0.8, 0.6)  # of the budget
+STALE = 2  # the search ends once so many parts were no better
 LEANEST = (0.0, 0.05, 0.2)  # parts by which budgets of lean plans exceed the relaxation's least
 
 Finish = Callable[[Plan], Plan]  # chooses algorithms for an order
@@ -84,16 +85,16 @@ def rematerialized(
     if quickest <= sum(choices[op][-1].seconds for op in program.ops) or program.forward == len(program.ops):
         return best or own  # without backward nothing is made again
     orders = _Orders(program, costs, own, choices)
-    improved = False
+    stale = 0
     for several in orders.within(budget):
         before = quickest
         for order in several:
             plan = finish(replace(own, order=order, share=in_place(program, order)))
             if (taken := seconds(plan)) < quickest and probe.fits(program, costs, plan, budget):
                 best, quickest = plan, taken
-        if improved and quickest == before:
-            break  # a smaller part of the budget was no better
-        improved = improved or quickest < before
+        stale = stale + 1 if quickest == before and best is not None else 0
+        if stale == STALE:
+            break
     if best is not None:
         return best
     plans = [replace(own, order=order, share=in_place(program, order)) for order in dict.fromkeys(orders.leanest())]

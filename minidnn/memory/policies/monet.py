@@ -12,7 +12,8 @@ Deviations, besides Checkmate's (memory/policies/checkmate.py):
   * The paper also chooses whether the backward of an op reads the op's result, its input, or a mask. Here that is a
     fact of the program (--facts), the same for all policies.
   * The authors give their solver a day. Here the program is relaxed and rounded. Each order that comes out gets the
-    fastest algorithms whose workspaces fit beside its live bytes, which is what is best for that order.
+    fastest algorithms whose workspaces fit beside its live bytes, which is what is best for that order. Where parts of
+    algorithms are chosen, rounding loses much. So orders of the program with the fastest algorithms alone count, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SLACK = 64  # a room is smaller than the last by 1/64 of the budget at least
 
 
 def monet(program: Program, costs: Costs, budget: int) -> Plan:
-    """Re-runs and algorithms of one integer program, or its rounding.
+    """Re-runs and algorithms of an integer program.
 
     Raises BadInput without the package highspy.
     """
@@ -54,4 +55,10 @@ def monet(program: Program, costs: Costs, budget: int) -> Plan:
         return plan
 
     own = Plan(program.ops, algorithm=least, share=in_place(program, program.ops))
-    return rematerialized(program, costs, budget, own, {op: fronts(costs.choices(op)) for op in program.ops}, finish)
+    every = {op: fronts(costs.choices(op)) for op in program.ops}
+    fastest = {op: several[-1:] for op, several in every.items()}
+    plans = [rematerialized(program, costs, budget, own, choices, finish) for choices in (every, fastest)]
+    fitting = [plan for plan in plans if probe.fits(program, costs, plan, budget)]
+    if not fitting:
+        return min(plans, key=lambda plan: probe.arena(program, costs, plan))
+    return min(fitting, key=lambda plan: sum(costs.seconds(op, plan.algorithm[op]) for op in plan.order))
