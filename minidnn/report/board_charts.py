@@ -26,6 +26,7 @@ FINE = 0.02  # the part beyond the bound up to which heights grow nearly evenly
 COLUMNS = 3  # of a picture with all of them
 HEAD, LEGEND = 64, 20  # pixels of its title, and of a line of its legend
 
+SAYS = "Time over the bound against the budget; in red: policies that are refused there."
 DASHES = ("", "6 3", "2 3")
 
 
@@ -100,8 +101,7 @@ def picture(document: Mapping[str, Any], title: str, note: str) -> str:
     wide = max(columns * WIDTH, 2 * WIDTH) + 20
     out = [
         f'<text class="head" x="14" y="28">{escape(title)}</text>',
-        f'<text class="soft" x="14" y="46">Time over the bound against the budget; in red: policies that are refused'
-        f" there. {escape(note)}</text>",
+        f'<text class="soft" x="14" y="46">{SAYS}</text>',
     ]
     at, line = 14, 0
     for policy, (colour, dashes) in look.items():
@@ -115,7 +115,8 @@ def picture(document: Mapping[str, Any], title: str, note: str) -> str:
     for number, contest in enumerate(contests):
         place = f"translate({10 + WIDTH * (number % columns)} {top + HEIGHT * (number // columns)})"
         out.append(f'<g transform="{place}">{chart(contest, of(document, contest), look)}</g>')
-    high = top + HEIGHT * math.ceil(len(contests) / columns) + 6
+    high = top + HEIGHT * math.ceil(len(contests) / columns) + 22
+    out.append(f'<text class="soft" x="14" y="{high - 10}">{escape(note)}</text>')
     frame = f'xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
     head = f'<style>{STYLE}</style><rect class="paper" width="{wide}" height="{high}" rx="8"/>'
     body = "\n".join(out)

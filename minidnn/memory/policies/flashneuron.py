@@ -18,7 +18,7 @@ taken only if its step is foreseen to be quicker than the first one's.
 
 Where the paper is silent we read it so:
 
-- The time of a copy is that of the link to the host.
+- A copy takes the time of the link to the host, or of the disk where one is given (`--disk`) that is slower.
 - A tensor comes back as late as its copy stays hidden, by AccUDNN's model (memory/policies/accudnn_model.py).
 - Small tensors stay: those 1000 times smaller than the largest.
 - Live bytes decide. If the placed arena exceeds the budget, tensors are selected again for that much less memory.
@@ -45,7 +45,7 @@ def flashneuron(program: Program, costs: Costs, budget: int, algorithms: Algorit
 
     If no selection keeps the budget, the leanest plan is returned, and the refusal names it.
     """
-    model = Model(program, costs, choose(program, costs, algorithms))
+    model = Model(program, behind(costs), choose(program, costs, algorithms))
 
     def exceeds(trips: Sequence[Trip]) -> int:
         return over(program, costs, replace(model.plan, trips=tuple(trips)), budget)
@@ -70,6 +70,15 @@ def flashneuron(program: Program, costs: Costs, budget: int, algorithms: Algorit
             break
         room = max(least, min(room, model.predict(trips).peak) - much)
     return replace(model.plan, trips=leanest)
+
+
+def behind(costs: Costs) -> Costs:
+    """The costs with copies as slow as the disk behind the host, where there is one."""
+    disk = None if costs.staging is None else costs.staging.disk
+    if disk is None:
+        return costs
+    slowest = min(costs.bandwidth_out, disk.write_rate), min(costs.bandwidth_in, disk.read_rate)
+    return replace(costs, bandwidth_out=slowest[0], bandwidth_in=slowest[1])
 
 
 def selected(program: Program, model: Model, memory: int) -> list[Trip] | None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from minidnn.costs.costs import Disk, Staging
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.accudnn_model import Model
 from minidnn.memory.policies.algorithms import choose
-from minidnn.memory.policies.flashneuron import compressible, flashneuron, offload_seconds, selected
+from minidnn.memory.policies.flashneuron import behind, compressible, flashneuron, offload_seconds, selected
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs
 
 
@@ -55,8 +56,11 @@ def test_what_compresses_leaves_first_if_the_first_selection_takes_longer_than_f
     memory = model.peak - 60 * KB
     trips = selected(program, model, memory)
     assert {t.tensor for t in trips} <= zeros and len(trips) > 1
-    quick = modelled(program, replace(device, bandwidth_out=1e12, bandwidth_in=1e12))
-    assert {t.tensor.name for t in selected(program, quick, memory)} == {"data", "conv0.y"}
+    quick = replace(device, bandwidth_out=1e12, bandwidth_in=1e12)
+    assert {t.tensor.name for t in selected(program, modelled(program, quick), memory)} == {"data", "conv0.y"}
+    for slow in (Disk(write_rate=5e7, read_rate=5e7), None):  # behind the quick link
+        staged = replace(quick, staging=Staging(0, disk=slow))
+        assert (selected(program, modelled(program, behind(staged)), memory) == trips) == (slow is not None)
 
 
 def test_every_budget_that_its_refusal_names_and_any_larger_one_is_kept():
