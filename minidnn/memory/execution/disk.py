@@ -60,41 +60,37 @@ class DiskFile:
         self._process = os.getpid()
         self._pools = {way: ThreadPoolExecutor(DEPTH, f"minidnn-disk-{way}") for way in ("write", "read")}
         try:
-            self.direct = True
-            self._file = _made(self.folder, os.O_DIRECT)
-            try:
-                self._reserve()
-                if not _takes_blocks(self._file):
-                    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            except OSError as error:
-                os.close(self._file)
-                if error.errno != errno.EINVAL:
-                    raise
-                self._buffered()
+            self.direct = self._made(os.O_DIRECT)
+            if not self.direct:
+                self._made(0)
+                what = "the file system has no direct I/O, so its cache takes memory that no budget counts"
+                say_once(f"minidnn: --disk {self.folder}: {what}")
         except OSError as error:
-            if error.errno == errno.EINVAL:  # the file system refuses such an open
-                try:
-                    self._buffered()
-                    return
-                except OSError as other:
-                    error = other
             if error.errno in FULL:
                 raise self._full(error) from None
             raise NoDisk(f"--disk {self.folder}: no file can be made there: {error.strerror}") from None
 
+    def _made(self, flags: int) -> bool:
+        """Make the file and reserve its bytes. False: the file system has no direct I/O, which `flags` ask for."""
+        try:
+            self._file = _nameless(self.folder, flags)
+        except OSError as error:
+            if flags and error.errno == errno.EINVAL:
+                return False
+            raise
+        try:
+            os.posix_fallocate(self._file, 0, max(self.nbytes, BLOCK))
+            if not flags or _takes_blocks(self._file):
+                return True
+        except OSError:
+            os.close(self._file)
+            raise
+        os.close(self._file)
+        return False
+
     @property
     def kind(self) -> str:
         return _file_system(self._file)
-
-    def _buffered(self) -> None:
-        self.direct = False
-        self._file = _made(self.folder, 0)
-        self._reserve()
-        what = "the file system has no direct I/O, so its cache takes memory that no budget counts"
-        say_once(f"minidnn: --disk {self.folder}: {what}")
-
-    def _reserve(self) -> None:
-        os.posix_fallocate(self._file, 0, max(self.nbytes, BLOCK))
 
     def _full(self, error: OSError) -> NoDisk:
         free = "as much as the system allows"
@@ -150,7 +146,7 @@ class DiskFile:
             self._file = -1
 
 
-def _made(folder: Path, flags: int) -> int:
+def _nameless(folder: Path, flags: int) -> int:
     """The descriptor of a new file without a name."""
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
