@@ -217,6 +217,23 @@ def test_a_wrong_kernel_is_noticed(monkeypatch):
 
 
 @compiled
+@pytest.mark.parametrize("kind", ["sgd.update", "adam.update_each"])
+def test_a_host_that_would_leave_other_bytes_is_noticed(kind, monkeypatch):
+    device = fake_device()
+    of = operations.examples(small=True)[kind]
+    assert operations.check(device, of)["runs"] == 3 * len(of)
+    prepare = device.prepare_by_host
+
+    def other(op, algorithm, arrays):
+        call, w = prepare(op, algorithm, arrays), arrays[op.writes[0]]
+        return lambda: (call(), np.nextafter(w, np.float32(9), out=w))
+
+    monkeypatch.setattr(device, "prepare_by_host", other)
+    with pytest.raises(Wrong, match="has other bytes where the host computes it"):
+        operations.check(device, of)
+
+
+@compiled
 def test_nothing_written_and_a_write_where_only_reading_is_allowed_are_noticed(monkeypatch):
     device = fake_device()
     of = operations.examples(small=True)["relu.forward"]

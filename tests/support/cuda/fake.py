@@ -116,7 +116,7 @@ class FakeApi:
         self.replays = 0
         self.busy: list[int] = []
         self.index: int | None = None
-        self.by_host = False  # whether a call of the host is being made
+        self.by_host = 0  # the thread that makes a call of the host just now
         self._ids = 0
 
     def _id(self) -> int:
@@ -184,7 +184,7 @@ class FakeApi:
         return self.capture is not None and (stream == self.capture.origin or stream in self.capture.last)
 
     def _entered(self, what: str) -> None:
-        if self.by_host:
+        if self.by_host == get_ident():
             raise Illegal(f"{what} by a function that CUDA calls on the host")
         if get_ident() not in self.threads:
             raise Illegal(f"{what} on a thread that works on no GPU, or on another")
@@ -344,13 +344,13 @@ class FakeApi:
 
     def host(self, call: Any, stream: int) -> Any:
         def run() -> None:
-            self.by_host = True
+            self.by_host = get_ident()
             try:
                 call()
             except BaseException as error:
                 raise Illegal("a function that CUDA calls on the host raised an error") from error
             finally:
-                self.by_host = False
+                self.by_host = 0
 
         return lambda: self.enqueue(stream, run, "host")
 
