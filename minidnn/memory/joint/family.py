@@ -39,7 +39,7 @@ class Family:
         return _lowest([self._bound(whole).closest(budget), *(self._bound(made).at(budget) for made in parts)])
 
     def least(self) -> int:
-        """Bytes: no plan of the family keeps a budget below this. Each candidate needs fewer bytes than those before, so
+        """Bytes: no plan of the family keeps a budget below this. Each candidate needs fewer bytes than those before:
         the last one is asked, and the program as a whole."""
         return min(self._bound(program).least() for program in (self._programs[0], self._programs[-1]))
 
