@@ -20,20 +20,28 @@ class Family:
 
     def __init__(self, program: Program, costs: Costs) -> None:
         """Raises linear.NoSolver without the package highspy."""
-        self._whole = LowerBound(Facts(program, costs))
-        self._parts = [LowerBound(Facts(made, costs)) for made in candidates(program)]
+        self._costs = costs
+        self._programs = [program, *candidates(program)]
+        self._bounds: dict[Program, LowerBound] = {}
+
+    def _bound(self, program: Program) -> LowerBound:
+        if program not in self._bounds:
+            self._bounds[program] = LowerBound(Facts(program, self._costs))
+        return self._bounds[program]
 
     def at(self, budget: int) -> Bound | None:
         """The bound for `budget` bytes; None: no plan of the family keeps it."""
-        return _lowest([bound.at(budget) for bound in (self._whole, *self._parts)])
+        return _lowest([self._bound(program).at(budget) for program in self._programs])
 
     def closest(self, budget: int) -> Bound | None:
         """`at`, closer where ops run as a whole (LowerBound.closest)."""
-        return _lowest([self._whole.closest(budget), *(bound.at(budget) for bound in self._parts)])
+        whole, *parts = self._programs
+        return _lowest([self._bound(whole).closest(budget), *(self._bound(made).at(budget) for made in parts)])
 
     def least(self) -> int:
-        """Bytes: no plan of the family keeps a budget below this."""
-        return min(bound.least() for bound in (self._whole, *self._parts))
+        """Bytes: no plan of the family keeps a budget below this. Each candidate needs fewer bytes than those before:
+        the last one is asked, and the program as a whole."""
+        return min(self._bound(program).least() for program in (self._programs[0], self._programs[-1]))
 
 
 def _lowest(found: Sequence[Bound | None]) -> Bound | None:

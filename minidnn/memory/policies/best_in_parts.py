@@ -56,9 +56,9 @@ def _told(tell: Tell, made: Program, text: str) -> None:
 
 
 def leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
-    """The plan with the lowest arena found: of the program, or, where ops may run in `parts`, of the candidate whose
-    bound needs the fewest bytes."""
-    tried = (program, *candidates(program)) if parts else (program,)
-    planners = [Hosting(made, costs, tell=tell) for made in tried]
+    """The plan with the lowest arena found: of the program, or, where ops may run in `parts`, of the last candidate,
+    which needs fewer bytes than those before it."""
+    *_, last = (program, *candidates(program)) if parts else (program,)
+    planners = [Hosting(made, costs, tell=tell) for made in dict.fromkeys((program, last))]
     planner = min(planners, key=lambda planner: planner.bound.least())
     return replace(planner.leanest(), program=planner.program if planner.program.parts else None)

@@ -138,6 +138,15 @@ def test_the_same_bytes_under_every_policy_in_any_legal_order(net, policy):
         assert not device.refused
 
 
+@pytest.mark.parametrize("net", quick_are(["chain"], ["chain", "inception"]))
+def test_ops_in_parts_give_the_same_bytes_under_two_policies(net):
+    whole, parts = (trained(net, fake_device(), policy) for policy in ("liveness:p", "liveness:p@2"))
+    travelling = trained(net, fake_device(1), "vdnn_all:p@2", debug=True)
+    assert [n for n in parts if parts[n].tobytes() != travelling[n].tobytes()] == []
+    for name in whole:
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 def test_a_solver_trains_on_it_and_resumes():
     file = NET_FILES / "lenet.yaml"
     random = np.random.default_rng(7)

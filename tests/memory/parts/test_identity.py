@@ -9,6 +9,7 @@ import minidnn
 from minidnn.backends import open_device
 from minidnn.costs import estimate
 from minidnn.memory.budget import BudgetError
+from minidnn.memory.policies.plan_file import save
 from minidnn.study.run import _forced
 from tests.support.paths import NET_FILES
 
@@ -78,3 +79,13 @@ def test_best_keeps_a_budget_that_is_refused_without_parts():
     assert arrangement.arena <= budget and arrangement.schedules["TRAIN"].program.parts
     want, want_losses, _ = as_whole(net, "cpu", arrangement, **sizes)
     assert losses == want_losses and got == want
+
+
+def test_a_saved_plan_holds_its_parts(tmp_path):
+    path = tmp_path / "chain.plan"
+    net = minidnn.load(NET_FILES / "chain.yaml")
+    got, losses, arrangement = trained(net, "cpu", "vdnn_all:m@3")
+    save(path, arrangement, estimate(open_device("cpu")))
+    again, losses_again, same = trained(net, "cpu", str(path))
+    assert same.schedules["TRAIN"].program.parts == arrangement.schedules["TRAIN"].program.parts
+    assert losses == losses_again and got == again
