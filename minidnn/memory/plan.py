@@ -6,7 +6,7 @@ Points are positions in `plan.order`: point p is "before execution p", and len(o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -103,7 +103,7 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     own: dict[Tensor, list[Trip]] = defaultdict(list)
     for trip in trips:
         own[trip.tensor].append(trip)
-    uses = _uses(order)
+    uses = _uses(order, {*program.inputs, *program.hosted, *program.outputs})
     end = len(order)
     added: list[Trip] = []
     for t in (*program.inputs, *program.hosted):
@@ -135,11 +135,12 @@ class _Use:
     writes: bool
 
 
-def _uses(order: Sequence[Op]) -> dict[Tensor, list[_Use]]:
+def _uses(order: Sequence[Op], of: Set[Tensor]) -> dict[Tensor, list[_Use]]:
     found: dict[Tensor, list[_Use]] = defaultdict(list)
     for p, op in enumerate(order):
         for t in op.tensors:
-            found[t].append(_Use(p, t in op.reads, t in op.writes))
+            if t in of:
+                found[t].append(_Use(p, t in op.reads, t in op.writes))
     return found
 
 
