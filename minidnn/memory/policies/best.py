@@ -60,7 +60,7 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
     planner = Hosting(program, costs, tell=tell)
     found = planner.within(budget)
     if found is None and planner.bound.least() > budget:
-        return _leanest(planner)
+        return _leanest(planner, others, tell)
     found = found or Hosting(program, costs, FINE, tell).within(budget)
     far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
     alone = found is not None and found.plan.hosted and len(program.ops) <= min(FAR)  # others move no weights
@@ -68,20 +68,31 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
         return found.told
     plan = _quickest(program, costs, budget, others, found, tell)
     if found is None and not probe.fits(program, costs, plan, budget):
-        plan = min(plan, _leanest(planner), key=lambda plan: probe.arena(program, costs, plan))
+        away = _with_all_away(planner, budget, others, tell)
+        if probe.fits(program, costs, away, budget):
+            return away
+        plan = min(plan, away, _leanest(planner, others, tell), key=lambda plan: probe.arena(program, costs, plan))
     return plan
 
 
-def _leanest(planner: Hosting) -> Plan:
+def _leanest(planner: Hosting, others: Sequence[Policy], tell: Tell) -> Plan:
     """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
     program, costs = planner.program, planner.costs
     path = kept.place(program, costs, 0)
     plan = None if path is None else kept.load(path, program, costs)
     if plan is None:
         plan = planner.leanest()
+        if not plan.order:  # none was found
+            plan = _with_all_away(planner, 0, others, tell)
         if path is not None:
             kept.keep(path, program, costs, plan)
     return plan
+
+
+def _with_all_away(planner: Hosting, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
+    """The best of the others' plans of the program whose carried tensors all live on the host."""
+    program = planner.program.hosting(planner.movable)
+    return replace(_quickest(program, planner.costs, budget, others, None, tell), hosted=planner.movable)
 
 
 def _quickest(
