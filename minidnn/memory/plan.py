@@ -6,7 +6,7 @@ Points are positions in `plan.order`: point p is "before execution p", and len(o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -115,7 +115,8 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
         own[trip.tensor].append(trip)
     for op in plan.beside:
         costs.host_seconds(op)
-    uses = _uses(order, plan.beside)
+    moving = {*program.inputs, *program.hosted, *program.outputs, *(t for op in plan.beside for t in op.tensors)}
+    uses = _uses(order, moving, plan.beside)
     end = len(order)
     added: list[Trip] = []
     for t in (*program.inputs, *program.hosted):
@@ -154,12 +155,13 @@ class _Use:
     writes: bool
 
 
-def _uses(order: Sequence[Op], beside: Collection[Op]) -> dict[Tensor, list[_Use]]:
-    """The uses by the device: those of ops that the host runs are left out."""
+def _uses(order: Sequence[Op], of: Set[Tensor], beside: Collection[Op]) -> dict[Tensor, list[_Use]]:
+    """The uses of these tensors by the device: those of ops that the host runs are left out."""
     found: dict[Tensor, list[_Use]] = defaultdict(list)
     for p, op in enumerate(order):
         for t in op.tensors if op not in beside else ():
-            found[t].append(_Use(p, t in op.reads, t in op.writes))
+            if t in of:
+                found[t].append(_Use(p, t in op.reads, t in op.writes))
     return found
 
 

@@ -229,7 +229,7 @@ def test_depths_of_a_family(capsys, monkeypatch):
 
 def test_a_table_says_what_it_means(capsys):
     argv = ["search", "cifar10_quick", "--max", "batch", "--gpu", "k40", "--policies", "liveness:m"]
-    assert main([*argv, "--budget", "1MiB"]) == 0
+    assert main([*argv, "--budget", "100KiB"]) == 0
     out = capsys.readouterr().out
     assert "none" in out and "largest tried" in out and "ended" not in out
     assert "No plan of any policy places batch 1: the bound asks for" in out

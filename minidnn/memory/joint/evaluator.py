@@ -193,7 +193,7 @@ class Evaluator:
         decided = {(g.tensor, g.last) for g in facts.gaps}
         worth = {g.tensor for g in facts.gaps} | large(facts)
         parents = {t for m in self.makers.values() for t in facts.ops[m].reads}
-        outputs, hosted = set(facts.program.outputs), set(facts.program.hosted)
+        outputs, inputs, hosted = set(facts.program.outputs), set(facts.inputs), set(facts.program.hosted)
         away = len(facts.ops) > LONG
         maker = self.arrays["maker"]
         self.may_copy, self.may_run = (np.zeros(len(self.slots), bool) for _ in range(2))
@@ -201,7 +201,7 @@ class Evaluator:
         for i, s in enumerate(self.slots):
             behind = s.use == len(facts.ops) and s.last < facts.forward and s.tensor in worth and s.tensor in parents
             if s.last < 0:
-                fate[i] = COPY if s.tensor in facts.inputs else KEEP
+                fate[i] = COPY if s.tensor in inputs else KEEP
             elif s.tensor not in outputs and ((s.tensor, s.last) in decided or behind):
                 self.may_copy[i] = s.use > s.last + 1 and facts.may_copy(s.tensor)
                 self.may_run[i] = maker[self.number[s.tensor]] >= 0

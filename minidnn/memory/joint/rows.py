@@ -31,7 +31,7 @@ class BoundRows(Rows):
 
     def __init__(self, facts: Facts, windows: int, worst: int, free: frozenset[Tensor] = frozenset()) -> None:
         super().__init__()
-        self.facts, self.free = facts, free
+        self.facts, self.free, self.given = facts, free, frozenset(facts.inputs)
         costs = facts.costs
         self.out, self.back = (rate / MB * MS for rate in (costs.bandwidth_out, costs.bandwidth_in))
         self.most = sum(t.nbytes for t in facts.program.tensors) / MB
@@ -161,7 +161,7 @@ class BoundRows(Rows):
                 changed += terms
         for g, copied in self.copied.items():
             ended[self.window[g.use]].append(g)
-            if g.tensor in facts.inputs:
+            if g.tensor in self.given:
                 continue
             if g.tensor not in leaves:
                 leaves[g.tensor] = self.var(high=1)
@@ -174,7 +174,7 @@ class BoundRows(Rows):
             returned = [(self.copied[g], g.tensor.nbytes / MB) for g in ended[w]]
             must = self._sum(must, [*returned, *less[w]], come[w])
             crossing = zip(ended[w], returned, strict=True)
-            first_time = self._sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in facts.inputs])
+            first_time = self._sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in self.given])
             for total, rate in ((self.gone, self.out), (self.came, self.back)):
                 before = [(total[w - 1], -1.0)] if w else []
                 early = [(self.begin, -rate)] if not w and total is self.came else []
@@ -211,7 +211,7 @@ class BoundRows(Rows):
             change[g.last + 1].append((stays, size))
             change[g.use].append((stays, -size))
             ended[g.use].append((self.copied[g], size))
-            if g.crosses and g.tensor not in facts.inputs:
+            if g.crosses and g.tensor not in self.given:
                 left[g.last + 1].append((self.copied[g], size))
         for t in facts.inputs:
             if facts.uses[t] and t in facts.ops[facts.uses[t][0]].reads:

@@ -71,7 +71,7 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
         return found.plan
     if plan is not None and seconds < inf:
         return plan
-    leanest = _leanest(program, costs, parts, tell)
+    leanest = _leanest(program, costs, parts, others, tell)
     return leanest if plan is None else min(plan, leanest, key=lambda plan: _arena(program, costs, plan))
 
 
@@ -91,16 +91,21 @@ def _as_whole(
         return found.told, found.seconds
     plan = _quickest(program, costs, budget, others, found, tell)
     if found is None and not probe.fits(program, costs, plan, budget):
-        return plan, inf
+        away = _with_all_away(planner, budget, others, tell)
+        if probe.fits(program, costs, away, budget):
+            return away, probe.seconds(program, costs, away)
+        return min(plan, away, key=lambda plan: _arena(program, costs, plan)), inf
     return plan, probe.seconds(program, costs, plan)
 
 
-def _leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
+def _leanest(program: Program, costs: Costs, parts: bool, others: Sequence[Policy], tell: Tell) -> Plan:
     """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
     path = kept.place(program, costs, 0, parts)
     plan = None if path is None else kept.load(path, program, costs)
     if plan is None:
         plan = best_in_parts.leanest(program, costs, parts, tell)
+        if not plan.order:  # none was found
+            plan = _with_all_away(Hosting(program, costs, tell=tell), 0, others, tell)
         if path is not None:
             kept.keep(path, program, costs, plan)
     return plan
@@ -108,6 +113,12 @@ def _leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
 
 def _arena(program: Program, costs: Costs, plan: Plan) -> int:
     return probe.arena(plan.program or program, costs, plan)
+
+
+def _with_all_away(planner: Hosting, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
+    """The best of the others' plans of the program whose carried tensors all live on the host."""
+    program = planner.program.hosting(planner.movable)
+    return replace(_quickest(program, planner.costs, budget, others, None, tell), hosted=planner.movable)
 
 
 def _quickest(

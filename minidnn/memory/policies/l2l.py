@@ -9,9 +9,9 @@ A turn is a run of neighbouring ops of one layer. Weights and maps come during t
 They go when their turn is over; bytes that are copied out are free one turn later, so that the copy runs beside it.
 
 It is not the paper's whole algorithm. There each layer runs on many micro-batches before the next one does; here a step
-is one micro-batch (`iter_size` runs the whole net again). There the host updates weights, and a transformer's layer
-makes its inner maps again in backward; here the device updates them, their momenta come for it, and a layer is one of
-the net's, so that it has no inner maps.
+is one micro-batch (`iter_size` runs the whole net again). There the host updates weights; here the device does, and
+momenta come for it. A transformer's layer makes its inner maps again in backward; a layer here is one of the net's, and
+has none.
 """
 
 from __future__ import annotations
