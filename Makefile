@@ -181,7 +181,7 @@ demo-ranks: $(VENV)/.ranks
 
 # The pictures of the documents, by the commands that stand beside them there.
 SMALL := resnet20 --batch 256 --gpu titan_x --budget 300MiB
-DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap capuchin dtr best
+DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap capuchin dtr checkmate best
 base := baseline:p,liveness:p
 vdnn := baseline:p,vdnn_all:p,vdnn_pp:p
 superneurons := baseline:p,superneurons
@@ -191,6 +191,7 @@ recompute := baseline:p,sqrt_n:p,recompute_all:p
 recompute_cheap := baseline:p,recompute_cheap:p
 capuchin := baseline:p,capuchin:p
 dtr := baseline:p,dtr:p
+checkmate := baseline:p,checkmate:p,monet
 best := baseline:p,best
 
 pictures: $(VENV)/.browser

@@ -48,8 +48,9 @@ from minidnn.measuring.steps import Steps, with_algorithms
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.bound import LowerBound, least_budget
+from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program

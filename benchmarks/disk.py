@@ -79,7 +79,7 @@ def train(args: argparse.Namespace) -> Answer:
     watch, before = Watch(), Load.now()
     seconds, digests = [], []
     watch.enter("load")
-    with opened(args) as solver:
+    with opened(args, ram=args.limit) as solver:
         a, ram = solver.arrangement, solver.session.ram
         for k in range(args.iterations):
             watch.enter(f"iteration {k}")
@@ -91,7 +91,7 @@ def train(args: argparse.Namespace) -> Answer:
         saved = solver.save().path
     del solver  # its parameters could still be read
     watch.enter("resume")
-    with opened(args, resume=saved, max_iter=args.iterations + 1) as solver:
+    with opened(args, ram=args.limit, resume=saved, max_iter=args.iterations + 1) as solver:
         solver.step()
     watch.close()
     return {
@@ -292,7 +292,7 @@ def main() -> int:
         "net": args.net, "batch": args.batch, "policy": args.policy, "limit_bytes": sizes.parse(args.limit),
         "needs_bytes": args.needs, "machine": machine.described(),
     }  # fmt: skip
-    words = [w for name in ("disk", "net", "batch", "policy", "budget", "ring", "iterations", "needs")
+    words = [w for name in ("disk", "net", "batch", "policy", "budget", "ring", "limit", "iterations", "needs")
              for w in (f"--{name}", str(getattr(args, name)))]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": sys.path[0] + os.pathsep + os.environ.get("PYTHONPATH", "")}
     for part in args.parts.split(","):

@@ -94,11 +94,17 @@ class Op:
     attrs: Any = None  # a frozen dataclass: geometry and constants
     inplace: tuple[tuple[Tensor, Tensor], ...] = ()  # (read, write) pairs that the kernel permits on the same bytes
     flops: int = 0  # arithmetic work, for cost models
+    part: Part | None = None  # of an op for some rows of the batch alone: of which op, and which rows
 
     @cached_property
     def family(self) -> str:
         """The kind up to its first dot: "convolution", whatever the pass and the fusion."""
         return self.kind.partition(".")[0]
+
+    @property
+    def whole(self) -> Op:
+        """The op of which this one is a part; itself, if it is none."""
+        return self if self.part is None else self.part.of
 
     @property
     def on_net(self) -> bool:
@@ -168,6 +174,32 @@ class Slice:
     start: int
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The attributes of a join, or of a take, of rows (memory/parts/): where each part begins on the first axis."""
+
+    starts: tuple[int, ...]
+    axis: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What an op does that takes some rows of the batch alone (memory/parts/): rows [first, last) of the op `of`."""
+
+    of: Op
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """Ops that run in parts, by their names in the program's order: each takes the batch in `count` equal parts, and
+    the ops of one part run one after the other, before those of the next (memory/parts/)."""
+
+    ops: tuple[str, ...]
+    count: int
+
+
 # families that multiply matrices: most of a net's arithmetic; and those of them whose kernels use tensor cores
 PRODUCTS = frozenset({"convolution", "inner_product", "matmul"})
 ON_TENSOR_CORES = PRODUCTS - {"matmul"}
@@ -197,6 +229,7 @@ class Program:
     outputs: on the host when the step ends
     hosted:  live on the host across steps: parameters, optimizer state and others whose home is wanted there. Each
              comes before the ops that use it, and its new value leaves behind the last that writes it
+    parts:   the regions whose ops run in parts here (memory/parts/), of the program that had them as a whole
     """
 
     name: str
@@ -206,6 +239,7 @@ class Program:
     outputs: tuple[Tensor, ...] = ()
     layers: tuple[str, ...] = field(default=())  # layer names in forward order
     hosted: tuple[Tensor, ...] = ()
+    parts: tuple[Region, ...] = ()
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

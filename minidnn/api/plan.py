@@ -14,6 +14,7 @@ from minidnn.memory.budget import BudgetError, of_budget
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
 from minidnn.programs.build import named
+from minidnn.programs.hosting import STATES
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
 from minidnn.study import costing, gpus, ranks, subject
@@ -124,9 +125,10 @@ def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tel
     """Why the policy was refused, and what would fit (study/remedies.py, report/refusal.py)."""
     setting = about.setting
     formats = subject.narrower(about)
-    state = about.solver is not None and setting.state == "device" and any(about.varied(state="host").train.hosted)
+    more = STATES[STATES.index(setting.state) + 1 :] if about.solver is not None and setting.ranks is None else ()
+    states = [state for state in more if len(about.varied(state=state).train.hosted) > len(about.train.hosted)]
     fuses = about.fuses is not None
-    asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, fuses, state)
+    asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, fuses, states)
 
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
         other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)

@@ -68,8 +68,10 @@ class Plan:
                are inputs, hosted tensors, results of such ops, and what has left by a trip
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
-    bound:     seconds that no plan within the budget is below whose ops all run on the device
+    bound:     seconds that no plan of its program within the budget is below whose ops all run on the device
                (memory/joint/bound.py), where the policy knows it
+    program:   the program that all this is about, where ops of the one that the policy was given run in parts
+               (memory/parts/); None: that one
     """
 
     order: tuple[Op, ...] = ()
@@ -81,6 +83,7 @@ class Plan:
     beside: frozenset[Op] = frozenset()
     eager: bool = False
     bound: float | None = None
+    program: Program | None = None
 
     def __repr__(self) -> str:
         again = len(self.order) - len(set(self.order))

@@ -21,6 +21,7 @@ from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
+from minidnn.memory.proof.parts import verify_parts
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import BLOCK, Arrangement, Schedule
 from minidnn.program import Program, Tensor
@@ -92,6 +93,7 @@ def _arrange(
     if proof:
         with blamed(policy, theirs(policy)):
             verify_all(schedules.values(), limit)
+            verify_parts(programs, schedules.values())
     return found
 
 
@@ -143,7 +145,7 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
             plan = decide(program, costs, max(0, limit - others))
             if program.name in found and plan.bound is not None:  # the first one was for all homes
                 plan = replace(plan, bound=min(plan.bound, found[program.name][1].bound or plan.bound))
-            found[program.name] = program.hosting(plan.hosted), plan
+            found[program.name] = (plan.program or program).hosting(plan.hosted), plan
             hosted |= plan.hosted
         pending = [p for p in programs if not hosted.isdisjoint(found[p.name][0].carried)]
     return list(found.values())

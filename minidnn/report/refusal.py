@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 REASONS = {  # by the values of moment.Why
     "in use": "the op reads or writes it now",
     "workspace": "the op's scratch",
-    "carried": "weights and what belongs to them never leave",
+    "carried": "weights and what belongs to them, which live on the device",
     "on the way": "its copy out has not ended, or it came back before its use",
     "kept": "an op reads it later; it could leave, and the plan keeps it",
 }
@@ -129,7 +129,8 @@ def _least(answer: Row) -> Iterator[str]:
             yield "The limit lies between the two: no plan that keeps it was found, and none is excluded."
     if answer["carried_bytes"] > limit:
         carried = sizes.text(answer["carried_bytes"])
-        yield f"Weights and what belongs to them take {carried}, more than the limit: no batch and no policy helps."
+        why = "more than the limit: no batch helps, but a home on the host"
+        yield f"Weights and what belongs to them take {carried}, {why}."
     elif answer["largest_batch"] == 0:
         yield "With nothing else changed, not even a batch of 1 has a plan that keeps the limit."
     elif answer["largest_batch"] is not None:

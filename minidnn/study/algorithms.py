@@ -16,7 +16,7 @@ def algorithms(program: Program, plan: Plan, costs: Costs) -> list[AlgorithmTime
     The rows are sorted by layer, in the order of forward."""
     place = {layer: k for k, layer in enumerate(program.layers)}
     rows = []
-    for op in sorted(program.ops, key=lambda op: place.get(op.layer, len(place))):
+    for op in sorted(program.ops, key=lambda op: place.get(op.whole.layer, len(place))):
         choices = costs.choices(op)
         for c in choices if len(choices) > 1 or _convolves(op) else ():
             rows.append(

@@ -303,6 +303,7 @@ def cell_of(number: int, asked: Cell) -> Cell:
             peak=found.arena, seconds=simulate(schedule, contest.costs).seconds,
             moved=moved["offload_bytes"] + moved["prefetch_bytes"], host=found.off_device,
             again=sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
+            bound=None if schedule.plan.beside else asked.bound,  # it is of plans whose ops the device runs
         )  # fmt: skip
     except BudgetError as refused:
         told = dict(why=str(refused), smallest=refused.smallest, host_refused=refused.host)

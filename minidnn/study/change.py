@@ -66,7 +66,7 @@ class Asked:
     batch:   samples of its batch; None if the net has none
     formats: narrower number formats that its device has
     fuses:   whether ops are fused
-    state:   whether the device has an optimizer's state that could live on the host
+    states:  the values of --state that send more to the host than the command does
     """
 
     policy: str
@@ -75,7 +75,7 @@ class Asked:
     batch: int | None
     formats: Sequence[str]
     fuses: bool
-    state: bool = False
+    states: Sequence[str] = ()
 
 
 @dataclass

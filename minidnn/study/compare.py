@@ -17,8 +17,7 @@ from minidnn.measuring.spread import Spread
 from minidnn.memory.budget import BudgetError, DiskError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
-from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.moment import by_role
 from minidnn.memory.planning import arrange
@@ -171,10 +170,10 @@ def planned(
 
 
 class Bounds:
-    """The bounds of the seconds of a step within a budget (memory/joint/bound.py), for results that were simulated."""
+    """The bounds of the seconds of a step within a budget (memory/joint/family.py), for results that were simulated."""
 
-    def __init__(self, costs: Costs, budget: int | None) -> None:
-        self.costs, self.budget = costs, budget
+    def __init__(self, program: Program, costs: Costs, budget: int | None) -> None:
+        self.program, self.costs, self.budget = program, costs, budget
         self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
 
     def told(self, result: Result) -> Result:
@@ -182,17 +181,16 @@ class Bounds:
         of which the host runs ops."""
         if self.budget is None or result.refused is not None or result.schedule.plan.beside:
             return result
-        program = result.schedule.program
-        early = bool(program.early)
+        early = bool(result.schedule.program.early)
         if early not in self.known:
-            self.known[early] = self._of(program, self.budget)
+            self.known[early] = self._of(self.program if early else self.program.late(), self.budget)
         result.bound = self.known[early]
         result.gap = None if not result.bound else result.trace.seconds / result.bound - 1
         return result
 
     def _of(self, program: Program, budget: int) -> float | None:
         try:
-            found = LowerBound(Facts(program, self.costs)).closest(budget)
+            found = Family(program, self.costs).closest(budget)
         except NoSolver as reason:
             say_once(f"minidnn: there is no bound, since it {reason}")
             return None
@@ -211,7 +209,7 @@ def simulated(
     """A Result per policy, planned and run on the simulator.
 
     Slowdowns are relative to the first baseline among the policies, even if that is refused."""
-    results, bounds = [], Bounds(costs, budget)
+    results, bounds = [], Bounds(next(program for program in programs if program.name == name), costs, budget)
     for policy in policies:
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)

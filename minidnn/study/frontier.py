@@ -10,8 +10,8 @@ from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.bound import Bound, LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.bound import Bound
+from minidnn.memory.joint.family import Family
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.schedule import Arrangement, Compute
@@ -88,7 +88,7 @@ def frontier(
     """
     programs = [program.late() for program in programs]
     train = next(program for program in programs if program.name == name)
-    bound = LowerBound(Facts(train, costs))
+    bound = Family(train, costs)
     found = Frontier(least=bound.least())
     whole = arrange(programs, WHOLE, costs, 1 << 62, proof=False).arena
     seconds = 0.0  # what bounds a larger budget bounds a smaller one

@@ -14,8 +14,7 @@ from minidnn.costs import Costs
 from minidnn.errors import BadInput, few
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.bound import least_budget
-from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.joint.family import least_budget
 from minidnn.memory.lowering.placement import homes
 from minidnn.memory.plan import Plan
 from minidnn.memory.planning import arrange
@@ -70,8 +69,10 @@ class _Search:
         """The device's budget is too small: another policy, what makes tensors smaller, a batch, a larger budget."""
         asked = self.asked
         if self.answer.carried > self.limit:
-            if asked.state and self.sized:
-                self.attempt(Change(state="host"))
+            if self.sized:
+                any(self.attempt(Change(state=state)) for state in asked.states)
+            if self.better:
+                self.attempt(Change(policy=self.better))
         else:
             fits = [self.attempt(change) for change in self._whole()]
             if self.sized:
@@ -95,7 +96,7 @@ class _Search:
         if self.sized:
             found += [Change(no_fusion=True)] if self.asked.fuses else []
             found += [Change(format=format) for format in self.asked.formats]
-            found += [Change(state="host")] if self.asked.state else []
+            found += [Change(state=state) for state in self.asked.states]
         return found
 
     def on_host(self) -> None:
@@ -119,7 +120,7 @@ class _Search:
         """Whether the change makes the command fit; it is planned unless the bound excludes it."""
         programs, costs = self.varied(change)
         needs = least(programs, costs)
-        if needs is not None and needs > self.limit:
+        if needs > self.limit:
             self.answer.tried.append(Tried(change, False, needs, planned=False))
             return False
         return self.plan(change)
@@ -194,18 +195,13 @@ class _Search:
         while high - low > 1:
             middle = (low + high) // 2
             needs = least(*self.varied(replace(change, batch=middle)))
-            if needs is None:
-                return None
             low, high = (middle, high) if needs <= self.limit else (low, middle)
         return low
 
 
-def least(programs: Sequence[Program], costs: Costs) -> int | None:
-    """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy; None without highspy."""
-    try:
-        return least_budget(_late(programs), costs)
-    except NoSolver:
-        return None
+def least(programs: Sequence[Program], costs: Costs) -> int:
+    """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy."""
+    return least_budget(_late(programs), costs)
 
 
 def _leaner(plan: Plan, costs: Costs) -> str:

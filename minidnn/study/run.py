@@ -32,6 +32,7 @@ from minidnn.measuring.spread import FEWEST
 from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
+from minidnn.memory.parts.whole import as_whole, rows_of_parts
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program
 from minidnn.study.compare import Bounds, Result, against_baseline, planned
@@ -85,7 +86,7 @@ def ran(
     The first step is not timed. On a device with memory of its own, the last three (of fewer than eight, the last) are
     traced and not timed."""
     results: dict[str, Result] = {}
-    bounds = Bounds(costs, budget)
+    bounds = Bounds(next(program for program in programs if program.name == name), costs, budget)
     for policy in policies:
         tell(f"planning {policy}")
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
@@ -225,8 +226,8 @@ def _shares(opening: float, seconds: float) -> tuple[int, int]:
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:
     """The digest that baseline without a budget ends with, made to use the algorithms of `result`.
 
-    None if the memory does not suffice, or if two programs use different algorithms for the same op, since Costs cannot
-    express that."""
+    None if the memory does not suffice, or if two programs of training use different algorithms for the same op, since
+    Costs cannot express that."""
     tell(f"baseline with the algorithms of {result.policy}")
     forced = _forced(costs, result.arrangement)
     if forced is None:
@@ -263,21 +264,25 @@ def _algorithms(arrangement: Arrangement) -> Taken:
 def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
     """Costs that offer only the algorithms that `arrangement` uses, so that any policy uses them, and unlimited memory.
 
-    None if two ops that Costs cannot tell apart use different algorithms."""
+    Ops that run in parts there run as a whole, by the algorithms that give them the same bytes (memory/parts/whole.py).
+    None if two ops of training that Costs cannot tell apart use different algorithms. No value depends on those of TEST
+    programs."""
 
     def key(op: Op) -> tuple[object, ...]:
         """Identifies an op: TRAIN and TEST have ops of the same name that differ in kind (dropout) or in batch."""
         return op.name, op.kind, *(t.shape for t in op.tensors)
 
     taken: dict[tuple[object, ...], Algorithm] = {}
-    for schedule in arrangement.schedules.values():
-        for op, algorithm in schedule.plan.algorithm.items():
-            if taken.setdefault(key(op), algorithm) != algorithm:
+    for name, schedule in sorted(arrangement.schedules.items(), key=lambda one: one[0].startswith("TEST")):
+        if schedule.program.parts and costs.own_memory:
+            return None  # such a device runs no whole op part by part
+        for op, algorithm in as_whole(schedule.plan.algorithm).items():
+            if taken.setdefault(key(op), algorithm) != algorithm and not name.startswith("TEST"):
                 return None
 
     def choices(op: Op) -> tuple[Choice, ...]:
         algorithm = taken[key(op)]
-        return (Choice(algorithm, costs.seconds(op, algorithm)),)
+        return (Choice(algorithm, 0.0 if rows_of_parts(algorithm) else costs.seconds(op, algorithm)),)
 
     return replace(costs, choices=choices, memory=1 << 62)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from minidnn.costs import Costs
-from minidnn.memory.joint.bound import least_budget
+from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import unproved
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement

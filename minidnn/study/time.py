@@ -31,7 +31,8 @@ def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[LayerTime]:
     for index, seconds in taken.items():
         x = schedule.instructions[index]
         if isinstance(x, Compute):
-            row = rows.setdefault(x.op.layer, {"layer": x.op.layer, **dict.fromkeys(COLUMNS.values(), 0.0)})
+            layer = x.op.whole.layer
+            row = rows.setdefault(layer, {"layer": layer, **dict.fromkeys(COLUMNS.values(), 0.0)})
             row["backward_seconds" if x.run else COLUMNS[x.op.during.value]] += median(seconds)
     total = sum(row[c] for row in rows.values() for c in set(COLUMNS.values())) or 1.0
     for row in rows.values():

@@ -266,9 +266,13 @@ class Solver:
                     break
                 try:
                     yield self._iterate_quietly()
-                except DiskFailed:  # the values are those before the iteration
+                except DiskFailed as error:  # the values are those before the iteration
                     if self.saves_alone:
-                        yield self.save()
+                        try:
+                            saved = self.save()
+                        except snapshot.SaveError as other:  # it may be the same disk
+                            raise DiskFailed(f"{error}; {other}") from error
+                        yield saved
                     raise
                 except UNREADABLE as error:  # a batch cannot be read or used: keep the trained weights
                     self.machine.settle()

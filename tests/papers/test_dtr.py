@@ -1,4 +1,4 @@
-"""DTR's own claims (Kirisame et al., ICLR 2021): its theorem 4.1, and what its section 4.2 says of budgets."""
+"""DTR's own claim (Kirisame et al., ICLR 2021, abstract): N layers in the root of N bytes, with O(N) ops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def again(layers, maps):
 
 
 def test_on_a_chain_it_takes_the_root_of_the_layers_and_a_constant_number_of_runs_for_each():
-    """Theorem 4.1: N layers in O(sqrt N) bytes with O(N) ops. A layer here has two ops of forward."""
+    """The paper proves it for a chain. A layer here has two ops of forward."""
     found = [again(n, 2 * math.isqrt(n)) for n in (64, 144, 256, 400)]
     assert max(found) < 2, "not even one forward pass more"
     assert again(256, 4 * math.isqrt(256)) < found[2], "more bytes, fewer runs"

@@ -9,7 +9,7 @@ import pytest
 from minidnn.cli.main import main
 from minidnn.costs import profile
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.joint.bound import least_budget
+from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import arrange, unproved
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.programs.autodiff import differentiate

@@ -27,4 +27,4 @@ TRAINED += [
 TRAINED += ["l2l:m", "zero_offload:m", "superneurons_cost_aware:m", "sqrt_n:p", "recompute_all:m", "recompute_cheap:m"]
 # The policies that move nothing until a budget makes them.
 TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m", "accudnn:m", "accudnn:p", "flashneuron:m"]
-TIGHT += ["dtr:m", "capuchin:m"]
+TIGHT += ["dtr:m", "capuchin:m", "checkmate:m"]

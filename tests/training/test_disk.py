@@ -17,6 +17,7 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.disk import DiskFailed, DiskFile
 from minidnn.training.events import Saved
 from minidnn.training.setting import Setting
+from minidnn.training.snapshot import SaveError
 from tests.support.slow import quick_are
 from tests.support.trains import baseline, train
 
@@ -83,6 +84,18 @@ def test_a_failure_ends_the_run_with_the_last_whole_iteration_and_resuming_ends_
         assert isinstance(last, Saved) and last.iteration == 2
         assert any(began[k].tobytes() != v.tobytes() for k, v in solver.values().items())
     assert run(lenet(tmp_path, resume="latest", **options)) == want
+
+
+def test_where_no_snapshot_can_be_written_either_both_are_told(tmp_path, monkeypatch):
+    def unwritable():
+        raise SaveError("no place")
+
+    with lenet(tmp_path) as solver:
+        solver.step()
+        Failing(monkeypatch, "preadv", 1)
+        monkeypatch.setattr(solver, "save", unwritable)
+        with pytest.raises(DiskFailed, match=r"failed: Input/output error; no place"):
+            solver.solve()
 
 
 def test_a_step_that_failed_can_be_taken_again(tmp_path, monkeypatch):

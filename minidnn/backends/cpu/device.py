@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minidnn.backends import layout, reference
+from minidnn.backends import layout, parts, reference
 from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import forks, native, onednn
 from minidnn.backends.cpu.native import activation, copy
@@ -27,6 +27,7 @@ from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
 from minidnn.memory.execution.runtime import Runtime
 from minidnn.memory.execution.threads import Threads, copying
+from minidnn.memory.parts.whole import rows_of_parts
 from minidnn.program import Algorithm, Op, Tensor
 
 REFERENCE = "reference"  # the name of the algorithm that runs the reference's kernel
@@ -96,6 +97,8 @@ class CpuDevice(Device):
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> Call:
         """The op bound to its addresses. Calling it looks nothing up and allocates next to nothing. Raises ValueError
         if no recipe has this algorithm, or if the workspace is too small."""
+        if (rows := rows_of_parts(algorithm)) is not None:
+            return parts.prepared(self, op, algorithm, views, workspace, rows)
         recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
         steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
         return _chain(steps)

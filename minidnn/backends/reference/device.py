@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.backends import parts
 from minidnn.backends.reference.kernels import KERNELS
 from minidnn.errors import BadInput
 from minidnn.formats import HALF
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
+from minidnn.memory.parts.whole import rows_of_parts
 from minidnn.program import DEFAULT, Algorithm, Op, Tensor
 
 
@@ -48,6 +50,8 @@ class ReferenceDevice(Device):
     def prepare(
         self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray
     ) -> Callable[[], None]:
+        if (rows := rows_of_parts(algorithm)) is not None:
+            return parts.prepared(self, op, algorithm, views, workspace, rows)
         reads, writes = [views[t] for t in op.reads], [views[t] for t in op.writes]
         return bound(op, reads, writes)
 

@@ -20,7 +20,7 @@ from minidnn.errors import Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.compression import compress, decompress, taken
 from minidnn.memory.execution.device import Device
-from minidnn.memory.execution.disk import DiskFile
+from minidnn.memory.execution.disk import DiskFile, NoDisk
 from minidnn.memory.execution.poison import fillable
 from minidnn.memory.execution.runtime import Bound, Call, Timed
 from minidnn.memory.execution.threads import page_aligned
@@ -102,7 +102,8 @@ class Machine:
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
         self.disk: DiskFile | None = None
         if arrangement.disk:
-            assert disk is not None
+            if disk is None:
+                raise NoDisk("the plan puts tensors on a disk: name a folder on it, disk=PATH")
             self.disk = DiskFile(disk, arrangement.disk)
         try:
             self.runtime = device.runtime(arena, arrangement.host, delays, seed)

@@ -39,12 +39,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from minidnn.costs import Costs
-from minidnn.memory.joint.facts import Facts, Gap
+from minidnn.memory.joint.facts import LONG, Facts, Gap
 from minidnn.memory.joint.linear import Solver, Unsolved
 from minidnn.memory.joint.rows import MB, MS, BoundRows
-from minidnn.memory.lowering.placement import homes
-from minidnn.program import Program, Tensor
+from minidnn.program import Tensor
 
 WINDOWS = 200
 WHOLE = 400  # decisions of a program whose bound may be an integer program's: VGG-19 has 214, ResNet-50 619
@@ -89,6 +87,8 @@ class LowerBound:
         free = facts.program.movable if homes and facts.copies else frozenset[Tensor]()
         if free:
             facts = Facts(facts.program.hosting(free), facts.given, facts.small, facts.copies)
+        if len(facts.ops) > LONG:
+            free = frozenset(facts.program.hosted)
         self._rows = BoundRows(facts, windows, worst, free)
         self._solver: Solver | None = None
 
@@ -136,6 +136,8 @@ class LowerBound:
 
     def least(self) -> int:
         """Bytes: no plan of the family keeps a budget below this."""
+        if self._rows.facts.copies:  # what no op uses now can be away
+            return int(self._rows.least * MB)
         solver = Solver(self._rows)
         solver.only(self._rows.over, self._rows.most)
         self._limit(solver, 0.0)
@@ -147,13 +149,3 @@ class LowerBound:
         """Limit the live bytes."""
         for row, base in self._rows.memory:
             solver.limit(row, megabytes - base)
-
-
-def least_budget(programs: Sequence[Program], costs: Costs) -> int:
-    """Bytes: no plan of the family keeps a budget below this, with these programs in one arena.
-
-    Raises linear.NoSolver without the package highspy.
-    """
-    programs = [p.hosting(p.movable) for p in programs]
-    base = homes(*programs).nbytes
-    return max(LowerBound(Facts(p, costs)).least() + base - homes(p).nbytes for p in programs)

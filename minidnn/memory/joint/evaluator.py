@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.memory.joint.facts import Facts, large, repeatable
+from minidnn.memory.joint.facts import LONG, Facts, large, repeatable
 from minidnn.memory.joint.native import SOURCES
-from minidnn.memory.plan import Plan, Point, Share, Trip
+from minidnn.memory.plan import NEAR, Plan, Point, Share, Trip
 from minidnn.memory.schedule import aligned, room
 from minidnn.program import Tensor
 
@@ -193,7 +193,8 @@ class Evaluator:
         decided = {(g.tensor, g.last) for g in facts.gaps}
         worth = {g.tensor for g in facts.gaps} | large(facts)
         parents = {t for m in self.makers.values() for t in facts.ops[m].reads}
-        outputs = set(facts.program.outputs)
+        outputs, hosted = set(facts.program.outputs), set(facts.program.hosted)
+        away = len(facts.ops) > LONG
         maker = self.arrays["maker"]
         self.may_copy, self.may_run = (np.zeros(len(self.slots), bool) for _ in range(2))
         fate = np.zeros(len(self.slots), np.uint8)
@@ -204,6 +205,8 @@ class Evaluator:
             elif s.tensor not in outputs and ((s.tensor, s.last) in decided or behind):
                 self.may_copy[i] = s.use > s.last + 1 and facts.may_copy(s.tensor)
                 self.may_run[i] = maker[self.number[s.tensor]] >= 0
+                if away and s.tensor in hosted and self.may_copy[i] and s.use - s.last > NEAR:
+                    fate[i] = COPY
         self.fate = self._keep("fate", fate)
         self.hold = self._keep("hold", np.zeros(len(self.slots)))
         self.choice = np.zeros(len(facts.ops), np.int64)
@@ -232,10 +235,11 @@ class Evaluator:
     # ---- decisions
 
     def choose(self, op: int, choice: int) -> None:
-        """Set an op's algorithm."""
+        """Set an op's algorithm; where it is a part, that of all parts."""
         found = self.facts.choices[op][choice]
-        self.choice[op], self.seconds[op] = choice, found.seconds
-        self.workspace[op] = aligned(found.algorithm.workspace)
+        for each in self.facts.together.get(op, (op,)):
+            self.choice[each], self.seconds[each] = choice, found.seconds
+            self.workspace[each] = aligned(found.algorithm.workspace)
 
     def save(self) -> Decisions:
         return Decisions(self.fate.copy(), self.hold.copy(), self.choice.copy(), self.filled)

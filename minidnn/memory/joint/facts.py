@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from minidnn.costs.net import unhindered
 from minidnn.memory.plan import Point
 from minidnn.program import Op, Pass, Program, Role, Tensor
 
+LONG = 4000  # ops: in longer programs no home is a decision, and what lives on the host is away unless it is used
 SMALL = 2000  # tensors this many times smaller than the largest are mostly not worth a decision
 
 
@@ -41,6 +43,7 @@ class Facts:
     copies:  whether tensors may leave for the host; if not, those that came from there may still be dropped and come
              again
     choices: for each op its algorithms with less time for more workspace; the leanest first
+    together: {an op that is a part of another: all parts of that}, which have one algorithm
     """
 
     def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
@@ -64,6 +67,7 @@ class Facts:
         self.maker = self._makers()
         self.gaps = self._gaps()
         self.choices = [fronts(costs.choices(op)) for op in ops]
+        self.together = _together(ops)
 
     def may_copy(self, tensor: Tensor) -> bool:
         """Whether a tensor that is not carried may come from the host between two uses."""
@@ -99,6 +103,15 @@ class Facts:
                     if q > p + 1 or any(read == t for read, _ in self.ops[p].inplace)
                 ]
         return found
+
+
+def _together(ops: Sequence[Op]) -> dict[Point, list[Point]]:
+    """{a part of an op (memory/parts/): all its parts}. They are equally large, so their choices are the same."""
+    parts: dict[Op, list[Point]] = defaultdict(list)
+    for p, op in enumerate(ops):
+        if op.part is not None:
+            parts[op.part.of].append(p)
+    return {p: points for points in parts.values() for p in points}
 
 
 def fronts(choices: tuple[Choice, ...]) -> list[Choice]:

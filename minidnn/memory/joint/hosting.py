@@ -2,8 +2,9 @@
 so much that it pays.
 
 A plan in which all stay on the device is made first. Where the bound says that no plan could be much quicker, it is
-taken. Else the bound's answer says of each tensor how much of it had better be at home on the device; what is below a
-half may go, or all that is not whole, or everything. For each of these sets a bound of its own says what it could gain.
+taken. Else the bound's answer says of each tensor how much of it had better be at home on the device. What is below a
+half may go, or all that is not whole, or the optimizer's state, or everything. For each of these sets a bound of its
+own says what it could gain.
 """
 
 from __future__ import annotations
@@ -73,12 +74,17 @@ class Hosting:
         """The plan with the lowest arena found, whatever its seconds: all lives on the host that can."""
         return replace(self.planner(self.movable).leanest(), hosted=self.movable)
 
+    def _updated(self) -> frozenset[Tensor]:
+        """What only updates use: the optimizer's state."""
+        used = {t for op in self.program.ops if op.during is not Pass.UPDATE for t in op.tensors}
+        return self.movable - used
+
     def _sets(self, relaxed: Relaxed, budget: int, seconds: float) -> list[frozenset[Tensor]]:
         """Sets of tensors with which a plan on the host may take less than `seconds`: the smaller first, but those last
         whose bound is above another's."""
         of_answer = (frozenset(t for t, home in relaxed.home.items() if home < part) for part in PARTS)
         bounds: dict[frozenset[Tensor], float] = {}
-        for hosted in dict.fromkeys(s & self.movable for s in (*of_answer, self.movable)):
+        for hosted in dict.fromkeys(s & self.movable for s in (*of_answer, self._updated(), self.movable)):
             bound = self.planner(hosted).bound.at(budget) if hosted else None
             if bound is not None and bound.seconds * (1 + PAYS) < seconds:
                 bounds[hosted] = bound.seconds

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
 from minidnn.memory.joint.evaluator import AGAIN, COPY, Decisions, Evaluator, Outcome
@@ -163,7 +165,10 @@ class Planner:
         ev.fate[behind & ev.may_run] = AGAIN
         ev.fate[behind & ev.may_copy & ~ev.may_run] = COPY
         for op, parts in enumerate(relaxed.faster):
-            ev.choose(op, max((i + 1 for i, part in enumerate(parts) if part >= 0.5), default=0))
+            alike = ev.facts.together.get(op, [op])
+            if op == alike[0]:
+                shares = np.mean([relaxed.faster[each] for each in alike], axis=0) if parts else parts
+                ev.choose(op, max((i + 1 for i, part in enumerate(shares) if part >= 0.5), default=0))
 
     # ---- placement
 

@@ -56,6 +56,7 @@ class Repair:
         maker = arrays["maker"][tensor]
         self.run_seconds = np.where(maker >= 0, fastest[np.maximum(maker, 0)], np.inf)
         self.away = np.zeros(len(evaluator.slots))
+        self.together = facts.together
         self.leaner = [  # {op: (bytes, seconds) of each algorithm less than the next}
             [
                 (aligned(fast.algorithm.workspace) - aligned(lean.algorithm.workspace), lean.seconds - fast.seconds)
@@ -156,7 +157,7 @@ class Repair:
         if now:
             saved, seconds = self.leaner[op][now - 1]
             if saved:
-                cost = seconds * np.count_nonzero(order == op) / min(saved, over)
+                cost = seconds * np.isin(order, self.together.get(op, op)).sum() / min(saved, over)
                 found.append((LEANER, np.array([op]), np.array([cost])))
         if why[p] >= 0 or (p > 0 and why[p - 1] >= 0):
             first = end = p

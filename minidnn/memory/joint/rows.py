@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from minidnn.costs import MOST_DRAG
-from minidnn.memory.joint.facts import Facts, Gap, large, overwrites
+from minidnn.memory.joint.facts import LONG, Facts, Gap, large, overwrites
 from minidnn.memory.joint.linear import Rows
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import room
@@ -23,8 +23,10 @@ class BoundRows(Rows):
 
     memory: (row of the live bytes at an op, their constant part in MB)
     over:   the variable of bytes beyond the budget, which `LowerBound.least` minimises; else it is 0
+    least:  MB that any plan takes, if time is no matter and tensors may be copied
     free:   hosted tensors that may live on the device instead
-    home:   {tensor of `free` that is worth a decision: whether it lives on the device}
+    home:   {tensor of `free` that is worth a decision: whether it lives on the device}; of a long program none, so that
+            such tensors take bytes and copies of no sure number, and none are counted between their uses
     """
 
     def __init__(self, facts: Facts, windows: int, worst: int, free: frozenset[Tensor] = frozenset()) -> None:
@@ -49,7 +51,8 @@ class BoundRows(Rows):
             if len(several) > 1:
                 self.row([(v, 1) for v in several], high=1)
         worth = large(facts)
-        self.home = {t: self.var(high=1, whole=True) for t in facts.program.hosted if t in free and t in worth}
+        decided = [t for t in facts.program.hosted if t in free and t in worth] if len(facts.ops) <= LONG else []
+        self.home = {t: self.var(high=1, whole=True) for t in decided}
         self._gaps()
         self.elapsed = [self.var(1, high=self.long) for _ in self.edges[1:]]
         self.begin = self.var(1, high=self.long)  # before the first op
@@ -64,6 +67,8 @@ class BoundRows(Rows):
 
     def _gaps(self) -> None:
         for g in self.facts.gaps:
+            if g.tensor in self.free and g.tensor not in self.home:
+                continue
             self.stays[g] = self.var(high=1, whole=True)
             self.copied[g] = self.var(high=float(self.facts.may_copy(g.tensor)), whole=True)
             if g.tensor in self.facts.maker:
@@ -217,6 +222,7 @@ class BoundRows(Rows):
             change[0].append((home, t.nbytes / MB))
             change[facts.uses[t][0]].append((home, -t.nbytes / MB))
             change[facts.uses[t][-1] + 1].append((home, t.nbytes / MB))
+        self.least = self._least(base, discounts)
         chosen = self._worst(base, worst)
         stay = gone = came = None
         behind: list[list[tuple[int, float]]] = [[], [], []]
@@ -270,6 +276,13 @@ class BoundRows(Rows):
                 if len(maybe) > 1:
                     self.row([(v, 1) for v in maybe], high=1)
         return base, discounts
+
+    def _least(self, base: np.ndarray, discounts: Mapping[Point, Sequence[tuple[int, float]]]) -> float:
+        """MB that some op needs for what it uses, with the leanest algorithm, where all that may share bytes does."""
+        needs = base + [c[0].algorithm.workspace / MB for c in self.facts.choices]
+        for p, several in discounts.items():
+            needs[p] += sum(factor for _, factor in several)
+        return float(needs.max())
 
     def _worst(self, base: np.ndarray, count: int) -> set[Point]:
         """The ops of each window that would have most live bytes if nothing left, with and without workspaces."""

@@ -26,8 +26,10 @@ class Search:
         facts = evaluator.facts
         self.decided = evaluator.may_copy | evaluator.may_run
         self.free = np.flatnonzero(self.decided).tolist()
-        self.several = [p for p, choices in enumerate(facts.choices) if len(choices) > 1]
+        alike = [facts.together.get(p, [p]) for p in range(len(facts.ops))]
+        self.several = [p for p, choices in enumerate(facts.choices) if len(choices) > 1 and p == alike[p][0]]
         self.fastest = np.array([facts.choices[p][-1].seconds for p in self.several])
+        self.times = np.array([len(alike[p]) for p in self.several])
         self.inner = np.array([s.use < len(facts.ops) for s in evaluator.slots])
 
     def improve(self, limit: int, evaluations: int, seed: int) -> Outcome:
@@ -59,7 +61,7 @@ class Search:
         slots = ev.view("trip_slot", "trips")
         longest = np.argsort(-waits, kind="stable")[:FEW]
         self.waits = [int(slots[k]) for k in longest.tolist() if waits[k] > 0 and ev.slots[slots[k]].last >= 0]
-        lost = ev.seconds[self.several] - self.fastest
+        lost = (ev.seconds[self.several] - self.fastest) * self.times
         self.slow = [self.several[k] for k in np.argsort(-lost, kind="stable")[:FEW].tolist() if lost[k] > 0]
         again = np.flatnonzero((ev.fate == AGAIN) & self.inner)
         dearest = np.argsort(-self.repair.run_seconds[again], kind="stable")[:FEW]

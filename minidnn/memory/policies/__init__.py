@@ -1,7 +1,8 @@
 """Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
 
 A name may end in ":f" (the fastest algorithms that fit the budget, the default), ":m" (memory-optimal ones) or ":p"
-(performance-optimal ones). A name that ends in ".plan" is a file with a saved plan, which is used as it is.
+(performance-optimal ones). Behind that "@N" may follow: then large ops run in N parts of the batch (in_parts.py). A
+name that ends in ".plan" is a file with a saved plan, which is used as it is.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.best import best
 from minidnn.memory.policies.capuchin import capuchin
+from minidnn.memory.policies.checkmate import checkmate
 from minidnn.memory.policies.dtr import dtr
 from minidnn.memory.policies.flashneuron import flashneuron
+from minidnn.memory.policies.in_parts import in_parts
 from minidnn.memory.policies.l2l import l2l
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
+from minidnn.memory.policies.monet import monet
 from minidnn.memory.policies.own import checked, is_own
 from minidnn.memory.policies.poet import poet
 from minidnn.memory.policies.recompute_all import recompute_all
@@ -67,23 +71,28 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "zero_offload": zero_offload,
     "capuchin": capuchin,
     "dtr": dtr,
+    "checkmate": checkmate,
 }
 # Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
 NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
 DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
 BUDGETED = "best"  # the policy if none is named, but a budget is
+AT = "@"  # before the number of parts in which large ops run
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
 OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "accudnn", "superneurons", "layrub"
 
 
-def _best(program: Program, costs: Costs, budget: int) -> Plan:
-    """Copies, re-runs and algorithms together, by costs."""
-    plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS])
+def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
+    """Copies, re-runs, algorithms and parts together, by costs."""
+    plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS], parts)
     return replace(plan, eager=True)
 
 
-CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet}
+CHOOSING: dict[str, Policy] = {
+    "best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet, "monet": monet,
+}  # fmt: skip
+PARTING: dict[str, Policy] = {"best": partial(_best, parts=False)}  # that choose parts: what "@N" takes of them
 
 
 class NoSuchPolicy(BadInput, KeyError):
@@ -105,7 +114,7 @@ def does(name: str) -> str:
 
 def theirs(name: str) -> bool:
     """Whether the policy of that name is the user's: a function that they have entered in a table, or a plan file."""
-    decide = (POLICIES | CHOOSING).get(name.partition(":")[0])
+    decide = (POLICIES | CHOOSING).get(name.partition(AT)[0].partition(":")[0])
     return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))
 
 
@@ -116,6 +125,11 @@ def find(name: str, budgeted: bool = False) -> Policy:
     """
     if name.endswith(plan_file.SUFFIX):
         return plan_file.load(name)
+    name, at, count = name.partition(AT)
+    if at:
+        if not count.isdecimal() or int(count) < 1:
+            raise NoSuchPolicy(f"{name}{at}{count}: after {AT} comes a number of parts, such as {name}{AT}4")
+        return in_parts(int(count), PARTING.get(name) or find(name, budgeted))
     base, _, algorithms = name.partition(":")
     if base in CHOOSING and not algorithms:
         return checked(base, CHOOSING[base]) if is_own(CHOOSING[base]) else CHOOSING[base]

@@ -6,6 +6,9 @@ that it need not. Its plan knows a lower bound of the seconds of any plan within
 The plans of other policies are candidates, too, where joint planning finds no plan or one far above the bound, and for
 short programs unless its plan is at the bound. They are all there is without the package highspy or a C compiler, which
 is told on stderr.
+
+Large ops may run in parts of the batch (best_in_parts.py): where the budget cannot be kept without, or where it is
+quicker. The bound is that of the program which the plan is of.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from minidnn import sizes
 from minidnn.compiled import NotCompiled
@@ -21,23 +25,25 @@ from minidnn.memory.joint.hosting import Hosting
 from minidnn.memory.joint.linear import NoSolver, Unsolved
 from minidnn.memory.joint.planner import Found
 from minidnn.memory.plan import Plan, Policy
-from minidnn.memory.policies import kept, probe
+from minidnn.memory.policies import best_in_parts, kept, probe
 from minidnn.program import Program
 from minidnn.visible import say_once, status
 
 # How far above the bound a plan is if other policies are asked, by ops of the program: their planning takes long.
 FAR = {150: 1.001, 1000: 1.1, sys.maxsize: sys.float_info.max}
+NEAR = 1.001  # of the seconds of all ops: such a plan is not tried in parts
 FINE = 1_000_000  # Where no plan is found, tensors so many times smaller than the largest may leave, too.
 
 Tell = Callable[[str], None]
 
 
-def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) -> Plan:
+def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool = True) -> Plan:
     """The quickest plan found that keeps the budget; the one with the lowest arena if none does.
 
     others: policies whose plans are candidates
+    parts:  whether ops may run in parts
     """
-    path = kept.place(program, costs, budget)
+    path = kept.place(program, costs, budget, parts)
     if path is not None and (plan := kept.load(path, program, costs)) is not None:
         return plan
 
@@ -45,7 +51,7 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
         status(f"planning {program.name} within {sizes.text(budget)}: {text}")
 
     try:
-        plan = _planned(program, costs, budget, others, tell)
+        plan = _planned(program, costs, budget, others, parts, tell)
     except (NoSolver, NotCompiled, Unsolved) as reason:
         say_once(f"minidnn: best takes the best plan of the other policies, since its own planning {reason}")
         return _quickest(program, costs, budget, others, None, tell)
@@ -56,32 +62,52 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
     return plan
 
 
-def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
+def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell) -> Plan:
+    plan, seconds = _as_whole(program, costs, budget, others, tell)
+    if plan is not None and seconds <= NEAR * sum(costs.seconds(op, costs.fastest(op)) for op in program.ops):
+        return plan
+    found = best_in_parts.quicker(program, costs, budget, seconds, tell) if parts else None
+    if found is not None:
+        return found.plan
+    if plan is not None and seconds < inf:
+        return plan
+    leanest = _leanest(program, costs, parts, tell)
+    return leanest if plan is None else min(plan, leanest, key=lambda plan: _arena(program, costs, plan))
+
+
+def _as_whole(
+    program: Program, costs: Costs, budget: int, others: Sequence[Policy], tell: Tell
+) -> tuple[Plan | None, float]:
+    """The quickest plan whose ops run as a whole, and its seconds; they are infinite if it exceeds the budget. None: no
+    plan keeps it."""
     planner = Hosting(program, costs, tell=tell)
     found = planner.within(budget)
     if found is None and planner.bound.least() > budget:
-        return _leanest(planner)
+        return None, inf
     found = found or Hosting(program, costs, FINE, tell).within(budget)
     far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
     alone = found is not None and found.plan.hosted and len(program.ops) <= min(FAR)  # others move no weights
     if found is not None and not alone and found.seconds <= far * found.bound.seconds:
-        return found.told
+        return found.told, found.seconds
     plan = _quickest(program, costs, budget, others, found, tell)
     if found is None and not probe.fits(program, costs, plan, budget):
-        plan = min(plan, _leanest(planner), key=lambda plan: probe.arena(program, costs, plan))
-    return plan
+        return plan, inf
+    return plan, probe.seconds(program, costs, plan)
 
 
-def _leanest(planner: Hosting) -> Plan:
+def _leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
     """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
-    program, costs = planner.program, planner.costs
-    path = kept.place(program, costs, 0)
+    path = kept.place(program, costs, 0, parts)
     plan = None if path is None else kept.load(path, program, costs)
     if plan is None:
-        plan = planner.leanest()
+        plan = best_in_parts.leanest(program, costs, parts, tell)
         if path is not None:
             kept.keep(path, program, costs, plan)
     return plan
+
+
+def _arena(program: Program, costs: Costs, plan: Plan) -> int:
+    return probe.arena(plan.program or program, costs, plan)
 
 
 def _quickest(

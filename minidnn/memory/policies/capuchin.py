@@ -4,7 +4,7 @@ GPU Memory Management for Deep Learning", ASPLOS 2020).
 We had the abstract and summaries of the paper, not its text, hence "-style". Known from these: one iteration is
 watched, in which tensors have accesses at times. An *evicted-access* is the last before a tensor leaves, its
 *back-access* the first behind. A tensor comes back ahead of need, at an *in-trigger*. Swapping is the first choice as
-long as an in-trigger hides the copy; then the overheads of a swap and of a recomputation are compared. Swaps are ranked
+long as an in-trigger hides the copy. Then the overheads of a swap and of a recomputation are compared. Swaps are ranked
 by Free Time, recomputations by Memory Saving Per Second (MSPS). If a copy back comes late, feedback moves its
 in-trigger ahead. Recomputation is on demand. Here:
 

@@ -2,8 +2,8 @@
 
 An evicted tensor belongs to a class of its evicted neighbours: those that its op reads, and those made from it. A class
 knows the seconds of its ops together. Classes join when a tensor between them is evicted. When a tensor is made again,
-its seconds leave its class, which is not split (the paper's section 4.1 and appendix C.2: a union-find that only
-approximates the evicted neighbourhood).
+its seconds leave its class, which is not split. So a class only approximates the evicted neighbourhood, as in the
+authors' simulator.
 """
 
 from __future__ import annotations

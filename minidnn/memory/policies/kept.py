@@ -17,6 +17,7 @@ from pathlib import Path
 import minidnn
 from minidnn.costs import Costs, geometry
 from minidnn.files import cache
+from minidnn.memory.parts.regions import candidates
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.policies import plan_file
 from minidnn.program import Program, Tensor
@@ -25,15 +26,17 @@ LEAST = 200  # ops; shorter programs are planned anew
 MOST = 64  # files
 
 
-def place(program: Program, costs: Costs, budget: int) -> Path | None:
-    """Where the plan for this budget is kept; None for a short program."""
-    if len(program.ops) < LEAST:
+def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Path | None:
+    """Where the plan for this budget is kept; None for a short program that is not long in parts either."""
+    parts = parts and next(candidates(program), None) is not None
+    if len(program.ops) < LEAST and not parts:
         return None
     digest = hashlib.sha256(_sources())
     for fact in (
         minidnn.__version__,
         program.name,
         budget,
+        parts,
         costs.memory,
         costs.latency,
         costs.drag,
@@ -65,6 +68,7 @@ def load(path: Path, program: Program, costs: Costs) -> Plan | None:
 
 def keep(path: Path, program: Program, costs: Costs, plan: Plan) -> None:
     """Keep the plan. Where the cache cannot be used, say so once on stderr."""
+    program = plan.program or program
     found = {"bound": plan.bound, "plan": plan_file.described(program, complete(program, costs, plan))}
     cache.keep(path, zlib.compress(json.dumps(found).encode()), "plans are made anew at each start")
     with contextlib.suppress(OSError):

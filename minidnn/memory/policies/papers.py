@@ -188,6 +188,27 @@ PAPERS: dict[str, Paper] = {
             "Of a large pool 256 tensors are looked at, chosen at random with one seed.",
         ),
     ),
+    "checkmate": Paper(
+        "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization",
+        "Paras Jain, Ajay Jain, Aniruddha Nrusimha, Amir Gholami, Pieter Abbeel, Kurt Keutzer, Ion Stoica, "
+        "Joseph E. Gonzalez",
+        "MLSys", 2020, "abstract, and the authors' code",
+        (
+            "Ops of backward run once, so stages are those of backward alone.",
+            "Long nets become 128 nodes and 128 stages, and HiGHS stops after a number of steps.",
+            "Several parts of the budget are tried where a relaxation is rounded.",
+        ),
+    ),
+    "monet": Paper(
+        "Memory Optimization for Deep Networks",
+        "Aashaka Shah, Chao-Yuan Wu, Jayashree Mohan, Vijay Chidambaram, Philipp Krähenbühl",
+        "ICLR", 2021, "abstract, and the authors' code",
+        (
+            "An op has one algorithm in a step, so that runs again have the same bits.",
+            "What backward reads is a fact of the program, the same for all policies.",
+            "The program is relaxed and rounded, where the authors give their solver a day.",
+        ),
+    ),
     "sqrt_n": _as(
         _CHEN, "4, Algorithm 3",
         "Many segment sizes are tried; the one with the least bytes kept and made again is taken.",

@@ -22,9 +22,10 @@ from typing import Any
 from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput, near
 from minidnn.files.replace import replacing
+from minidnn.memory.parts import parted
 from minidnn.memory.plan import Plan, Point, Policy, Sharing, Slot, Trip
 from minidnn.memory.schedule import Arrangement
-from minidnn.program import Algorithm, Op, Program, Tensor
+from minidnn.program import Algorithm, Op, Program, Region, Tensor
 
 SUFFIX = ".plan"
 VERSION = 1
@@ -58,6 +59,7 @@ def described(program: Program, plan: Plan) -> dict[str, Any]:
         points.append(op.name + (f"#{runs[op]}" if runs[op] else ""))
         runs[op] += 1
     points.append(END)
+    parts = [{"count": region.count, "ops": list(region.ops)} for region in program.parts]
     return {
         "tensors": {t.name: _shape(t) for t in program.tensors},
         "ops": {op.name: fingerprint(op) for op in program.ops},
@@ -69,6 +71,7 @@ def described(program: Program, plan: Plan) -> dict[str, Any]:
         "hosted": sorted(t.name for t in {*program.hosted, *plan.hosted}),
         "beside": sorted(op.name for op in plan.beside),
         "eager": plan.eager,
+        **({"parts": parts} if parts else {}),
     }
 
 
@@ -136,6 +139,16 @@ def _nested(value: dict[str, Any] | list[Any]) -> bool:
 
 
 @dataclass(frozen=True)
+class _Region:
+    """Ops that run in parts, as a file says it."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    count: int
+    ops: list[str]
+
+
+@dataclass(frozen=True)
 class _Described:
     """One program's part of a file, with the types that it must have."""
 
@@ -151,6 +164,11 @@ class _Described:
     hosted: list[str] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
     eager: bool = False
+    parts: list[_Region] = field(default_factory=list)
+
+    def of(self, program: Program) -> Program:
+        """The program that the plan is of: the net's, in the plan's parts. Raises ValueError if it has none such."""
+        return parted(program, [Region(tuple(region.ops), region.count) for region in self.parts])
 
 
 @dataclass(frozen=True)
@@ -192,6 +210,10 @@ def load(path: str | Path) -> Policy:
                 "programs than a model file)"
             )
         described = file.programs[program.name]
+        try:
+            program = described.of(program)
+        except ValueError as error:
+            raise PlanError(f"{path} is a plan of another net: {error}") from None
         if differences := list(_differences(described, program)):
             more = f", and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
             raise PlanError(f"{path} is a plan of another net: {'; '.join(differences[:NAMED])}{more}")
@@ -219,7 +241,10 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
 
 def plan_of(found: dict[str, Any], program: Program, costs: Costs) -> Plan:
     """The plan that `described` described. Raises PlanError if it is of another program or device."""
-    return _Reader("a kept plan", costs.device, _Described(**found), program, costs).plan()
+    from pydantic import TypeAdapter
+
+    described: _Described = TypeAdapter(_Described).validate_python(found)
+    return _Reader("a kept plan", costs.device, described, described.of(program), costs).plan()
 
 
 class _Reader:
@@ -227,6 +252,7 @@ class _Reader:
 
     def __init__(self, path: str, device: str, described: _Described, program: Program, costs: Costs) -> None:
         self.path, self.device, self.described, self.costs = path, device, described, costs
+        self.program = program
         self.ops = {op.name: op for op in program.ops}
         self.tensors = {t.name: t for t in (*program.tensors, *program.hosted)}
         runs: Counter[str] = Counter()
@@ -247,6 +273,7 @@ class _Reader:
             hosted=frozenset(self._named(self.tensors, name, "tensor") for name in found.hosted),
             beside=frozenset(self._named(self.ops, name, "op") for name in found.beside),
             eager=found.eager,
+            program=self.program if self.program.parts else None,
         )
 
     def _named(self, known: Mapping[str, Any], name: Any, what: str) -> Any:

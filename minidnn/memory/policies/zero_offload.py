@@ -22,10 +22,11 @@ Where this deviates:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Trip, in_place_sharing
+from minidnn.memory.plan import Plan, Point, Trip, in_place_sharing
 from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
@@ -35,7 +36,7 @@ def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algori
     beside = updates(program, costs)
     hosted = program.movable.intersection(t for op in beside for t in op.tensors)
     program = program.hosting(hosted)
-    algorithm = choose(program, costs, algorithms)
+    algorithm = {**choose(program, costs, algorithms), **{op: costs.least_memory(op) for op in beside}}
     trips = [*_gradients(program, costs, algorithm, beside), *_weights(program, beside)]
     return Plan(trips=tuple(trips), algorithm=algorithm, share=in_place_sharing(program), hosted=hosted, beside=beside)
 
@@ -52,8 +53,8 @@ def updates(program: Program, costs: Costs) -> frozenset[Op]:
         if lasting & {*op.writes} or made & {*op.reads}:
             found.append(op)
             made.update(op.writes)
-    able = all(costs.by_host(op) is not None for op in found) and not any(op.on_net for op in program.ops)
-    return frozenset(found if able else ())
+    able = all(costs.by_host(op) is not None and not costs.least_memory(op).workspace for op in found)
+    return frozenset(found if able and not any(op.on_net for op in program.ops) else ())
 
 
 def _gradients(
@@ -64,7 +65,13 @@ def _gradients(
     ops, end = program.ops, len(program.ops)
     fixed = program.fixed | {t for op in beside for t in op.writes}
     wanted = {t for op in beside for t in op.reads} - fixed
-    made = {t: p for p, op in enumerate(ops) if op not in beside for t in op.writes if t in wanted}
+    made: dict[Tensor, Point] = {}
+    read: set[Tensor] = set()  # by the host
+    for p, op in enumerate(ops):
+        if op in beside:
+            read.update(op.reads)
+        else:
+            made |= {t: p for t in op.writes if t in wanted and t not in read}
     last = {t: p for p, op in enumerate(ops) if op not in beside for t in op.tensors if t in wanted}
     taken = (0.0 if op in beside else costs.seconds(op, algorithm[op]) for op in ops)
     begins = list(accumulate(taken, initial=0.0))
@@ -75,18 +82,41 @@ def _gradients(
         yield Trip(t, p + 1, min(max(free, p + 1), end), None, None)
 
 
+@dataclass
+class _Part:
+    """The uses of a tensor by the device between two writes by the host."""
+
+    ready: Point  # the host has its value from here on
+    uses: list[Point] = field(default_factory=list)
+    changed: Point | None = None  # behind the last op of these that writes it
+
+    @property
+    def over(self) -> Point:
+        return max(self.uses[-1] + 1, self.changed or 0)
+
+
 def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
-    """A weight comes when the step begins, and stays until its last use. So does all else that lives on the host, if the
-    device uses it."""
-    uses: dict[Tensor, list[int]] = {t: [] for t in program.hosted}
-    changed: dict[Tensor, int] = {}
+    """A weight comes when the step begins, and stays until its last use. So does all else that lives on the host, if
+    the device uses it. If uses follow a write by the host, the new value comes as soon as it is made."""
+    parts: dict[Tensor, list[_Part]] = {t: [_Part(0)] for t in program.hosted}
     for p, op in enumerate(program.ops):
-        if op not in beside:
-            for t in op.tensors:
-                if t in uses:
-                    uses[t].append(p)
-            changed |= {t: p + 1 for t in op.writes if t in uses}
-    for t, points in uses.items():
-        if points:
-            yield Trip(t, None, None, 0, points[0])
-            yield Trip(t, changed.get(t), max(points[-1] + 1, changed.get(t, 0)), None, None)
+        for t in op.tensors:
+            if t not in parts:
+                continue
+            if op not in beside:
+                parts[t][-1].uses.append(p)
+                parts[t][-1].changed = p + 1 if t in op.writes else parts[t][-1].changed
+            elif t in op.writes:
+                parts[t].append(_Part(p + 1))
+    for t, every in parts.items():
+        former: _Part | None = None
+        for part in every:
+            if not part.uses:
+                continue
+            if former is None:
+                yield Trip(t, None, None, part.ready, part.uses[0])
+            else:
+                yield Trip(t, former.changed, former.over, max(part.ready, former.over), part.uses[0])
+            former = part
+        if former is not None:
+            yield Trip(t, former.changed, former.over, None, None)

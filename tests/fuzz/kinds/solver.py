@@ -42,6 +42,7 @@ MORE: list[dict[str, Any]] = [
 RUN = [
     {"policy": "vdnn_all"}, {"policy": "layrub:m", "budget": "1GiB"}, {"host_budget": "64MiB"}, {"budget": 1000},
     {"host_ring": "1MiB", "compress": True}, {"device": "reference"}, {"format": "bfloat16"}, {"format": "float16"},
+    {"policy": "vdnn_all", "disk": "."}, {"disk": "gone:1GiB"},
 ]  # fmt: skip
 
 

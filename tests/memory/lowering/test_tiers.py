@@ -10,6 +10,7 @@ import pytest
 
 from minidnn.costs import Disk, Staging
 from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.disk import NoDisk
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
@@ -56,6 +57,17 @@ def test_the_same_bytes_through_a_disk_with_poison_and_late_copies(name, policy,
     assert some.disk < all_there.disk or not all_there.disk
 
 
+def test_what_lies_in_memory_may_be_packed_and_what_lies_on_the_disk_is_not(tmp_path):
+    program, packed = chain(8), replace(DISK, compress=True)
+    want = train(program, arrange([program], "baseline:m", costs()))
+    bare = arranged(program, staging=packed)
+    some = arranged(program, bare.off_device + 3 * 65 * KIB, packed)
+    s = some.schedules["TRAIN"]
+    assert len(s.store_offset) == 3 and some.disk == bare.disk - 3 * 64 * KIB
+    assert some.store == 3 * (64 * KIB + 256)  # with room for headers
+    assert train(program, some, tmp_path, debug=True, delays=5e-4) == want
+
+
 def test_memory_is_filled_first_with_what_is_away_for_the_shortest_time():
     program = chain(8)
     bare = arranged(program)
@@ -90,6 +102,11 @@ def test_more_than_the_disks_size_is_refused_with_what_would_do():
 def test_a_ring_that_nobody_gave_a_size_holds_four_of_the_largest():
     a = arranged(chain(12), staging=Staging(0, disk=Disk()))
     assert a.ring == 4 * 64 * KIB and a.disk == 8 * 64 * KIB
+
+
+def test_a_machine_wants_to_know_where_the_disk_is():
+    with pytest.raises(NoDisk, match="name a folder on it, disk=PATH"):
+        Machine(Mixer(), arranged(chain(8)))
 
 
 def test_legs_are_of_whole_blocks_where_there_is_a_disk():

@@ -55,7 +55,7 @@ def test_a_plan_comes_back_as_it_was(saved, net, policy):
 def test_all_of_a_plan_is_saved():
     """Whoever adds a field to Plan, Trip or Slot must decide what a file says of it."""
     decisions = {f.name for f in dataclasses.fields(Plan)} - {"bound"}  # which holds for one budget alone
-    assert decisions == {"order", "trips", "algorithm", "share", "hold", "hosted", "beside", "eager"}
+    assert decisions == {"order", "trips", "algorithm", "share", "hold", "hosted", "beside", "eager", "program"}
     assert {f.name for f in dataclasses.fields(Trip)} >= {"tensor", *plan_file.POINTS}
     assert {f.name for f in dataclasses.fields(Slot)} == {"name", "nbytes"}
 

@@ -22,6 +22,7 @@ from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Compute, Offload, Prefetch
 from minidnn.optimizers.trust import LAMB
 from minidnn.program import Pass, Role, nbytes
+from minidnn.study.compare import simulated
 from tests.support import several
 from tests.support.cpu_step import machine
 from tests.support.programs import chain, costs
@@ -98,6 +99,12 @@ def test_updates_that_the_host_cannot_make_stay_on_the_device(case):
         of = profile("titan_x")
     s = arrange([program], "zero_offload:m", of).schedules["TRAIN"]
     assert not s.plan.beside and not s.program.hosted
+
+
+def test_the_bound_is_not_for_a_plan_of_which_the_host_runs_ops():
+    """It may be below."""
+    plain, hosted = simulated([several.made(1)["TRAIN"]], ["liveness:m", "zero_offload:m"], TOY, TOY.memory)
+    assert plain.gap is not None and plain.gap >= 0 and hosted.gap is None and hosted.bound is None
 
 
 # ---- plans that cannot be

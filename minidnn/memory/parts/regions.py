@@ -1,0 +1,88 @@
+"""Where parts pay: the regions of a program in which ops have large tensors, and the programs in parts worth a look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minidnn.memory.parts.kinds import operands
+from minidnn.memory.parts.split import Touched, parted, refused
+from minidnn.program import FORWARD, Op, Program, Region, nbytes
+
+LEAST = 1 << 20  # bytes of the largest tensor of a part
+MOST = 6000  # ops of a program in parts
+LOWER = 0.95  # of the bytes that a step needs: parts that save less are no candidate
+
+
+def largest(program: Program) -> int:
+    """Bytes of the largest tensor that an op may take in parts; 0: there is none."""
+    return max((found.largest for op in program.ops if (found := operands(op))), default=0)
+
+
+def candidates(program: Program) -> Iterator[Program]:
+    """The program with its large ops in 2, 4, 8 ... parts, where that lowers the bytes that a step needs at least.
+
+    A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count."""
+    size, count, need = largest(program), 2, _need(program)
+    while size >= count * LEAST:
+        found = regions(program, size // count, count)
+        if sum(len(region.ops) * region.count for region in found) > MOST:
+            return
+        made = parted(program, found)
+        if (now := _need(made)) < need * LOWER:
+            need = now
+            yield made
+        count *= 2
+
+
+def _need(program: Program) -> int:
+    """Bytes of the op that needs most, with all that must live on the device from step to step."""
+    lasting = frozenset(program.lasting)
+    most = max((nbytes(t for t in op.tensors if t not in lasting) for op in program.ops), default=0)
+    return nbytes(t for t in program.carried if t not in program.movable) + most
+
+
+def regions(program: Program, most: int, count: int | None = None) -> tuple[Region, ...]:
+    """Regions that leave ops no tensor of rows with more than `most` bytes, as far as ops may run in parts.
+
+    Ops that follow each other are one region. An update waits until its region's end, and its gradient with it; at most
+    `most` bytes wait so.
+
+    count: how many parts all ops have, or the next larger number below twice as many that divides their rows; an op
+           without one runs as a whole. None: as few as will do
+    """
+    found: list[Region] = []
+    lasting = frozenset(program.lasting)
+    region: list[Op] = []
+    inside, behind, parts, waiting = Touched(), Touched(), 0, 0
+    for op in program.ops:
+        wanted = _parts(program, op, most, count)
+        if not wanted and (inside.before(op) or behind.before(op)):
+            behind.add(op)
+            waiting += nbytes(t for t in op.reads if t not in lasting)
+        apart = region and (region[0].during in FORWARD) != (op.during in FORWARD)
+        if waiting > most or (wanted and (wanted != parts or apart or behind.before(op))):
+            if region:
+                found.append(Region(tuple(op.name for op in region), parts))
+            region, inside, behind, waiting = [], Touched(), Touched(), 0
+        if wanted:
+            parts = wanted
+            region.append(op)
+            inside.add(op)
+    return (*found, Region(tuple(op.name for op in region), parts)) if region else tuple(found)
+
+
+def _parts(program: Program, op: Op, most: int, count: int | None) -> int:
+    """How many parts the op shall have; 0: it runs as a whole."""
+    found = operands(op)
+    if found is None or found.largest <= most:
+        return 0
+    if count is None:
+        few = (
+            n
+            for n in range(2, found.rows + 1)
+            if found.rows % n == 0 and (found.largest <= most * n or n == found.rows)
+        )
+    else:
+        few = (n for n in range(count, min(2 * count, found.rows + 1)) if found.rows % n == 0)
+    wanted = next(few, 0)
+    return 0 if not wanted or refused(program, op, wanted) else wanted

@@ -1,0 +1,248 @@
+"""A pass over a Program before planning: ops of chosen regions run in parts of the batch, so that no op needs all of a
+large tensor at once, and each part of it travels by itself.
+
+An op in parts becomes one op for each part, of the same kind, over tensors of some rows: "relu1_1.y[0:32]". Plans, the
+lowering, the proof, machines and bounds see ordinary ops and tensors.
+
+- Between ops in equal parts no whole tensor exists.
+- An op that wants other rows than there are gets them by a copy: a *take* of some rows from a larger part, or a *join*
+  of several parts. Both are ops of Concat's kinds, along the first axis. Each is a layer of its own, as each part is.
+- The gradient of a parameter is a sum: each part writes its own, and `gradient.add` adds them in the order of the rows.
+- In forward the parts run last to first, in backward first to last, as the order of that sum wants. So backward begins
+  with the part that forward made last, which has had no time to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from minidnn.memory.parts.kinds import ROWS, SUM, WHOLE, Operands, operands
+from minidnn.program import FORWARD, Op, Part, Pass, Program, Region, Role, Rows, Tensor
+
+JOIN, TAKE, ADD = "concat.forward", "concat.backward", "gradient.add"
+Span = tuple[int, int]  # rows [first, last)
+
+
+def parted(program: Program, regions: Sequence[Region]) -> Program:
+    """The program whose ops of these regions run in parts. Raises ValueError if they cannot."""
+    return _Parting(program).program(regions) if regions else program
+
+
+class _Parting:
+    def __init__(self, program: Program) -> None:
+        self.before = program
+        self.ops: list[Op] = []  # of the new program, so far
+        self.spans: dict[Tensor, dict[Span, Tensor]] = {}  # {a tensor: its rows that are there as tensors}
+
+    def program(self, regions: Sequence[Region]) -> Program:
+        at = 0
+        for block in _blocks(self.before, regions):
+            self._plain(*self.before.ops[at : block.first], *block.before)
+            self._parts(block.inside, block.count)
+            self._plain(*block.behind)
+            at = block.last
+        self._plain(*self.before.ops[at:])
+        made = replace(self.before, ops=tuple(self.ops), parts=tuple(regions))
+        made.check()
+        return made
+
+    def _plain(self, *ops: Op) -> None:
+        """Ops that do not run in parts: what they read is whole."""
+        for op in ops:
+            for t in op.reads:
+                if t in self.spans:
+                    self._rows(t, (0, t.shape[0]), op)
+            for t in op.writes:
+                self.spans.pop(t, None)
+            self.ops.append(op)
+
+    def _parts(self, ops: Sequence[Op], count: int) -> None:
+        for i in reversed(range(count)) if ops[0].during in FORWARD else range(count):
+            for op in ops:
+                step = _operands(op).rows // count
+                self._part(op, (i * step, (i + 1) * step))
+        for op in ops:
+            for t in op.writes:
+                if t in self.before.outputs:
+                    self._rows(t, (0, t.shape[0]), op)
+
+    def _part(self, op: Op, span: Span) -> None:
+        """One part of an op, with the takes and joins that it needs, and the add of its gradient."""
+        one = part_of(op, span)
+        for t, some in zip(op.reads, one.reads, strict=True):
+            if some is not t:
+                self._rows(t, span, one)
+        self.ops.append(one)
+        for t, use, some in zip(op.writes, _operands(op).writes, one.writes, strict=True):
+            if use == ROWS:
+                self.spans.setdefault(t, {})[span] = some
+            elif span[0]:
+                self.ops.append(sum_of(one, t, some))
+
+    def _rows(self, t: Tensor, span: Span, by: Op) -> None:
+        """See to it that these rows of t are there as a tensor, for the op `by`: by a take or a join, if need be."""
+        there = self.spans.setdefault(t, {(0, t.shape[0]): t})
+        first, last = span
+        reads: tuple[Tensor, ...]
+        starts: tuple[int, ...]
+        if span in there:
+            return
+        if around := [(b - a, (a, b)) for a, b in there if a <= first and last <= b]:
+            source = min(around)[1]
+            kind, reads, starts = TAKE, (there[source],), (first - source[0],)
+        elif tiles := _tiles(there, span):
+            kind, reads, starts = JOIN, tuple(there[s] for s in tiles), tuple(a - first for a, _ in tiles)
+        else:
+            self._rows(t, (0, t.shape[0]), by)
+            self._rows(t, span, by)
+            return
+        there[span] = some = _some(t, span)
+        during = Pass.FORWARD if by.during in FORWARD else Pass.BACKWARD
+        name = f"{some.name}.{'take' if kind == TAKE else 'join'}"
+        self.ops.append(Op(name, kind, some.name, during, reads, (some,), Rows(starts), flops=some.size))
+
+
+# ---- a part of an op
+
+
+def part_of(op: Op, span: Span) -> Op:
+    """The op for these rows alone. Where it writes the gradient of a parameter, it writes its own part of the sum."""
+    found = _operands(op)
+    of = {t: t if use == WHOLE else _some(t, span) for t, use in zip(op.reads, found.reads, strict=True)}
+    to = {
+        t: replace(t, name=_named(t.name, span)) if use == SUM else _some(t, span)
+        for t, use in zip(op.writes, found.writes, strict=True)
+    }
+    return replace(
+        op, name=_named(op.name, span), layer=_named(op.layer, span), part=Part(op, *span),
+        reads=tuple(of[t] for t in op.reads), writes=tuple(to[t] for t in op.writes),
+        inplace=tuple((of[a], to[b]) for a, b in op.inplace), flops=op.flops * (span[1] - span[0]) // found.rows,
+    )  # fmt: skip
+
+
+def sum_of(one: Op, whole: Tensor, more: Tensor) -> Op:
+    """The sum of a gradient's parts up to that of the op `one`, which is `more`; of all parts it is `whole`."""
+    assert one.part is not None and one.part.first
+    first, last = one.part.first, one.part.last
+    before = replace(whole, name=_named(whole.name, (0, first)))
+    every = last == _operands(one.part.of).rows
+    total = whole if every else replace(whole, name=_named(whole.name, (0, last)))
+    pairs = (before, total), (more, total)
+    return Op(
+        f"{one.name}.add_{whole.name}", ADD, one.layer, one.during, (before, more), (total,), None, pairs, whole.size
+    )
+
+
+def _operands(op: Op) -> Operands:
+    found = operands(op)
+    assert found is not None, f"{op.name} cannot run in parts"
+    return found
+
+
+def _named(name: str, span: Span) -> str:
+    return f"{name}[{span[0]}:{span[1]}]"
+
+
+def _some(t: Tensor, span: Span) -> Tensor:
+    """Some rows of a tensor; the tensor itself if these are all."""
+    if span == (0, t.shape[0]):
+        return t
+    role = Role.ACTIVATION if t.role in (Role.INPUT, Role.LABEL) else t.role
+    return replace(t, name=_named(t.name, span), shape=(span[1] - span[0], *t.shape[1:]), role=role)
+
+
+def _tiles(there: Iterable[Span], span: Span) -> list[Span] | None:
+    """Spans that are there and lie one behind the other over the whole of `span`; None: there are none."""
+    found: list[Span] = []
+    at = span[0]
+    while at < span[1]:
+        further = [(a, b) for a, b in there if a == at and b <= span[1]]
+        if not further:
+            return None
+        found.append(max(further))
+        at = found[-1][1]
+    return found
+
+
+# ---- regions
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """A region's ops, and those between them, which run before it or behind it: ops [first, last) of the program."""
+
+    first: int
+    last: int
+    count: int
+    before: Sequence[Op]
+    inside: Sequence[Op]
+    behind: Sequence[Op]
+
+
+def refused(program: Program, op: Op, count: int) -> str | None:
+    """Why an op of the program cannot run in so many parts; None: it can."""
+    found = operands(op)
+    if found is None:
+        return f"an op of kind {op.kind} needs all rows at once"
+    if found.rows % count or count < 2:
+        return f"its {found.rows} rows are not {count} equal parts"
+    lasts = {*program.carried, *program.hosted}
+    lasting = next((t for t in found.tensors if t in op.writes and t in lasts), None)
+    return None if lasting is None else f"it writes {lasting.name}, which lives from step to step"
+
+
+class Touched:
+    """What some ops read and write."""
+
+    def __init__(self) -> None:
+        self.used: set[Tensor] = set()
+        self.changed: set[Tensor] = set()
+
+    def add(self, op: Op) -> None:
+        self.used.update(op.tensors)
+        self.changed.update(op.writes)
+
+    def before(self, op: Op) -> bool:
+        """Whether these ops must run before this one."""
+        return not (self.changed.isdisjoint(op.tensors) and self.used.isdisjoint(op.writes))
+
+
+def _blocks(program: Program, regions: Sequence[Region]) -> list[_Block]:
+    place = {op.name: p for p, op in enumerate(program.ops)}
+    if unknown := next((name for region in regions for name in region.ops if name not in place), None):
+        raise ValueError(f"{unknown} cannot run in parts: {program.name} has no such op")
+    found: list[_Block] = []
+    for region in sorted(regions, key=lambda region: place[region.ops[0]]):
+        block = _block(program, region, [place[name] for name in region.ops])
+        if found and found[-1].last > block.first:
+            raise ValueError(f"{region.ops[0]} cannot run in parts: its region and the one before it overlap")
+        found.append(block)
+    return found
+
+
+def _block(program: Program, region: Region, points: Sequence[int]) -> _Block:
+    """The region whose ops stand at these points. Raises ValueError if they cannot run in parts together."""
+    inside = [program.ops[p] for p in points]
+    for op in inside:
+        if why := refused(program, op, region.count):
+            raise ValueError(f"{op.name} cannot run in parts: {why}")
+    if sorted(set(points)) != points or len({op.during in FORWARD for op in inside}) > 1:
+        raise ValueError(
+            f"{inside[0].name} cannot run in parts: its region is not in the program's order, or in both passes"
+        )
+    before: list[Op] = []
+    behind: list[Op] = []
+    own, so_far, waiting = set(points), Touched(), Touched()
+    for p in range(points[0], points[-1] + 1):
+        op = program.ops[p]
+        if p in own and waiting.before(op):
+            raise ValueError(f"{op.name} cannot run in parts with {inside[0].name}: {behind[-1].name} is between them")
+        if p in own:
+            so_far.add(op)
+        elif so_far.before(op) or waiting.before(op):
+            behind.append(op)
+            waiting.add(op)
+        else:
+            before.append(op)
+    return _Block(points[0], points[-1] + 1, region.count, before, inside, behind)

@@ -1,0 +1,42 @@
+"""An op that runs as a whole, computed part by part: the algorithm that gives it the bytes of the op in parts.
+
+"winograd4/32" runs "winograd4" for 32 rows at a time, in their order. Rows of the result do not depend on others. The
+gradient of a parameter is the ordered sum of the parts' own, which "winograd4" alone may sum in another order. So a
+program in parts ends with the bytes of the program as a whole, whose ops take these algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minidnn.memory.parts.kinds import operands
+from minidnn.memory.schedule import aligned
+from minidnn.program import Algorithm, Op
+
+BY = "/"  # before the number of rows, in the name of an algorithm
+
+
+def by_parts(part: Op, inner: Algorithm) -> Algorithm:
+    """The algorithm of the whole op, of which `part` is a part that takes the algorithm `inner`."""
+    assert part.part is not None
+    found = operands(part.part.of)
+    assert found is not None
+    space = aligned(inner.workspace) + sum(aligned(t.nbytes) for t in found.sums)
+    return Algorithm(f"{inner.name}{BY}{part.part.last - part.part.first}", space)
+
+
+def rows_of_parts(algorithm: Algorithm) -> int | None:
+    """How many rows this algorithm takes at a time; None: all at once."""
+    _, by, rows = algorithm.name.rpartition(BY)
+    return int(rows) if by and rows.isdecimal() else None
+
+
+def as_whole(algorithm: Mapping[Op, Algorithm]) -> dict[Op, Algorithm]:
+    """The algorithms of the program as a whole that give it the bytes of one in parts, which has these."""
+    found: dict[Op, Algorithm] = {}
+    for op, a in algorithm.items():
+        if op.part is None:
+            found[op] = a
+        else:
+            found[op.part.of] = by_parts(op, a)
+    return found

@@ -1,0 +1,64 @@
+"""best, where ops run in parts of the batch (memory/parts/): which parts are tried, and when.
+
+The program with large ops in 2, 4, 8 ... parts is a candidate each (memory/parts/regions.py), with a bound of its own.
+Those whose bound is below the quickest plan so far are planned, the lowest bounds first. So parts are taken by cost,
+and only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from minidnn.costs import Costs
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.hosting import Hosting
+from minidnn.memory.parts.regions import candidates
+from minidnn.memory.plan import Plan
+from minidnn.program import Program
+
+PLANNED = 2  # candidates that are planned
+PAYS = 0.995  # of the step's seconds so far: a bound below this is worth a plan
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A plan in parts that keeps the budget, with its seconds."""
+
+    plan: Plan
+    seconds: float
+
+
+def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: Tell) -> Found | None:
+    """The quickest plan found in parts, if it takes fewer seconds than these; None: there is none."""
+    bounds = []
+    for number, made in enumerate(candidates(program)):
+        tell(f"the bound in {made.parts[0].count} parts")
+        bound = LowerBound(Facts(made, costs)).at(budget)
+        if bound is not None and bound.seconds < seconds * PAYS:
+            bounds.append((bound.seconds, number, made))
+    best: Found | None = None
+    for bound_seconds, _, made in sorted(bounds, key=lambda one: one[:2])[:PLANNED]:
+        if best is not None and bound_seconds >= best.seconds * PAYS:
+            break
+        found = Hosting(made, costs, tell=partial(_told, tell, made)).within(budget)
+        if found is not None and found.seconds < (seconds if best is None else best.seconds):
+            best = Found(replace(found.told, program=made), found.seconds)
+    return best
+
+
+def _told(tell: Tell, made: Program, text: str) -> None:
+    tell(f"in {made.parts[0].count} parts, {text}")
+
+
+def leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
+    """The plan with the lowest arena found: of the program, or, where ops may run in `parts`, of the candidate whose
+    bound needs the fewest bytes."""
+    tried = (program, *candidates(program)) if parts else (program,)
+    planners = [Hosting(made, costs, tell=tell) for made in tried]
+    planner = min(planners, key=lambda planner: planner.bound.least())
+    return replace(planner.leanest(), program=planner.program if planner.program.parts else None)

@@ -1,0 +1,57 @@
+"""MONeT (Shah, Wu, Mohan, Chidambaram, Krähenbühl: "Memory Optimization for Deep Networks", ICLR 2021).
+
+One integer program decides what runs again and by which algorithm each op runs: a quick algorithm may need a workspace
+that leaves no room to keep a value. It is Checkmate's program with a variable for each algorithm
+(memory/policies/checkmate_rows.py). Nothing leaves the device. We had the abstract and the authors' code
+(github.com/utsaslab/MONeT), whose stages and sums of live bytes that program has.
+
+Deviations, besides Checkmate's (memory/policies/checkmate.py):
+
+  * An op has one algorithm in a step, where the paper's may take another one when it runs again: a run with other bits
+    would break the promise that policies change no number.
+  * The paper also chooses whether the backward of an op reads the op's result, its input, or a mask. Here that is a
+    fact of the program (--facts), the same for all policies.
+  * The authors give their solver a day. Here the program is relaxed and rounded. Each order that comes out gets the
+    fastest algorithms whose workspaces fit beside its live bytes, which is what is best for that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minidnn.costs import Costs
+from minidnn.memory.joint.facts import fronts
+from minidnn.memory.plan import Plan
+from minidnn.memory.policies import probe
+from minidnn.memory.policies.algorithms import choose, fastest_within, live_beside
+from minidnn.memory.policies.checkmate import rematerialized
+from minidnn.memory.policies.orders import in_place
+from minidnn.memory.schedule import aligned
+from minidnn.program import Algorithm, Program
+
+TRIES = 3  # rooms for workspaces that are tried; after these the plan has the leanest algorithms
+SLACK = 64  # a room is smaller than the last by 1/64 of the budget at least
+
+
+def monet(program: Program, costs: Costs, budget: int) -> Plan:
+    """Re-runs and algorithms of one integer program, or its rounding.
+
+    Raises BadInput without the package highspy.
+    """
+    least = choose(program, costs, "m")
+    bare = {op: Algorithm(a.name) for op, a in least.items()}
+
+    def finish(plan: Plan) -> Plan:
+        """The plan with the fastest algorithms whose workspaces fit."""
+        curve = probe.aligned_curve(probe.listing(program, costs, replace(plan, algorithm=bare)))
+        live, room = live_beside(plan.order, curve.tolist(), bare), budget
+        for _ in range(TRIES):
+            faster = replace(plan, algorithm=fastest_within(costs, least, live, room, aligned))
+            over = probe.over(program, costs, faster, budget)
+            if over <= 0:
+                return faster
+            room -= max(over, budget // SLACK)
+        return plan
+
+    own = Plan(program.ops, algorithm=least, share=in_place(program, program.ops))
+    return rematerialized(program, costs, budget, own, {op: fronts(costs.choices(op)) for op in program.ops}, finish)

@@ -1,0 +1,177 @@
+"""Proves that a program whose ops run in parts computes what the program does that has them as a whole.
+
+Values get numbers, as in verify.py: what an op of the whole program writes is the value (op, place). In parts, a tensor
+has some rows of such a value, or a sum of a gradient over some rows. Each op is checked against the whole program:
+
+- A part reads the same rows of the values that its op reads there, and whole values where its kind wants them whole.
+- A take has rows of the value that it reads, at the place that it names. A join has rows that lie one behind the other.
+- An add has a sum over the first rows, and continues it with the rows behind these.
+- Any other op is one of the whole program's, and reads whole values.
+
+At the end each op has run once, for all rows, and each value that outlives the step is whole. All parts of an op have
+one algorithm. This shares nothing with the pass that made the parts (memory/parts/split.py) but the table of kinds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from minidnn.memory.parts.kinds import ROWS, WHOLE, operands
+from minidnn.memory.proof.verify import ScheduleError
+from minidnn.memory.schedule import Schedule
+from minidnn.program import Algorithm, Op, Program, Rows, Tensor
+
+Number = tuple[str, int]  # what an op writes: its name, and the place; or a value that is given: its name, and -1
+
+
+@dataclass(frozen=True)
+class _Value:
+    """Rows [first, last) of a value; with `sum`, the sum of a gradient over these rows."""
+
+    of: Number
+    first: int
+    last: int
+    sum: bool = False
+
+
+class _Wrong(Exception):
+    """What is wrong, in words."""
+
+
+def verify_parts(wholes: Iterable[Program], schedules: Iterable[Schedule]) -> None:
+    """Raise ScheduleError unless each schedule's program computes what the whole one does, where ops run in parts."""
+    for whole, schedule in zip(wholes, schedules, strict=True):
+        if schedule.program.ops is not whole.ops:
+            at_home = whole.hosting(schedule.program.hosted)
+            wrong = wrong_parts(at_home, schedule.program, schedule.plan.algorithm)
+            if wrong is not None:
+                raise ScheduleError(f"{whole.name} in parts: {wrong}")
+
+
+def wrong_parts(whole: Program, parted: Program, algorithm: Mapping[Op, Algorithm]) -> str | None:
+    """What is wrong with the program in parts, or with its algorithms; None: it computes what the whole one does."""
+    try:
+        _Check(whole).run(parted)
+    except _Wrong as reason:
+        return str(reason)
+    chosen: dict[Op, Algorithm] = {}
+    for op, a in algorithm.items():
+        if op.part is not None and chosen.setdefault(op.part.of, a) != a:
+            return f"{op.name} takes {a.name}, and another part of {op.part.of.name} takes {chosen[op.part.of].name}"
+    return None
+
+
+class _Check:
+    def __init__(self, whole: Program) -> None:
+        self.program = whole
+        self.reads: dict[Op, list[Number]] = {}  # the values that each op reads
+        self.rows: dict[Number, int] = {}  # the rows over which a gradient is summed
+        now = {t: (t.name, -1) for t in (*whole.inputs, *whole.carried, *whole.hosted)}
+        for op in whole.ops:
+            self.reads[op] = [now[t] for t in op.reads]
+            now |= {t: (op.name, i) for i, t in enumerate(op.writes)}
+        self.last = now
+        self.values: dict[Tensor, _Value] = {}  # of the program in parts
+        self.spans: dict[Op, list[tuple[int, int]]] = defaultdict(list)  # the rows of its parts that have run
+        self.ran: list[Op] = []  # as a whole
+
+    def run(self, parted: Program) -> None:
+        for names in ("inputs", "carried", "outputs", "hosted"):
+            if getattr(parted, names) != getattr(self.program, names):
+                raise _Wrong(f"its {names} are others")
+        for t in (*parted.inputs, *parted.carried, *parted.hosted):
+            self.values[t] = _whole((t.name, -1), t)
+        for op in parted.ops:
+            if missing := next((t for t in op.reads if t not in self.values), None):
+                raise _Wrong(f"{op.name} reads {missing.name}, which nothing before it writes")
+            self._op(op)
+        times = Counter(self.ran)
+        for op in self.program.ops:
+            spans, found = sorted(self.spans[op]), operands(op)
+            ends = [0, *(last for _, last in spans)]
+            once = found is not None and [first for first, _ in spans] == ends[:-1] and ends[-1] == found.rows
+            if times[op] + bool(spans) != 1 or (spans and not once):
+                raise _Wrong(f"{op.name} does not run once for each row")
+        for t in (*self.program.carried, *self.program.outputs, *self.program.hosted):
+            if t in self.last and self.values.get(t) != _whole(self.last[t], t):
+                raise _Wrong(f"at the end {t.name} is not what it shall be")
+
+    def _op(self, op: Op) -> None:
+        if op.part is not None:
+            self._part(op, op.part.of, op.part.first, op.part.last)
+        elif op in self.reads:
+            self.ran.append(op)
+            for t, number in zip(op.reads, self.reads[op], strict=True):
+                self._expect(op, t, _whole(number, t))
+            self.values |= {t: _whole((op.name, i), t) for i, t in enumerate(op.writes)}
+        elif isinstance(op.attrs, Rows):
+            self._copy(op, op.attrs)
+        elif op.kind == "gradient.add":
+            self._add(op)
+        else:
+            raise _Wrong(f"{op.name} is no op of the whole program")
+
+    def _part(self, op: Op, of: Op, first: int, last: int) -> None:
+        found = operands(of)
+        if of not in self.reads or found is None or not 0 <= first < last <= found.rows:
+            raise _Wrong(f"{op.name} is no part of an op of the whole program")
+        same = (op.kind, op.attrs, op.during, len(op.reads), len(op.writes))
+        if same != (of.kind, of.attrs, of.during, len(of.reads), len(of.writes)):
+            raise _Wrong(f"{op.name} is another op than {of.name}")
+        self.spans[of].append((first, last))
+        for t, wanted, number, use in zip(op.reads, of.reads, self.reads[of], found.reads, strict=True):
+            value = _whole(number, wanted) if use == WHOLE else _Value(number, first, last)
+            self._expect(op, t, value, wanted.shape if use == WHOLE else (last - first, *wanted.shape[1:]))
+        for i, (t, wanted, use) in enumerate(zip(op.writes, of.writes, found.writes, strict=True)):
+            self._shape(op, t, (last - first, *wanted.shape[1:]) if use == ROWS else wanted.shape)
+            number = of.name, i
+            self.values[t] = _Value(number, first, last, use != ROWS)
+            if use != ROWS:
+                self.rows[number] = found.rows
+
+    def _copy(self, op: Op, attrs: Rows) -> None:
+        """A take of some rows, or a join."""
+        (to,), values = op.writes, [self.values[t] for t in op.reads]
+        alike = len(attrs.starts) == len(values) and all(v.of == values[0].of and not v.sum for v in values)
+        if attrs.axis or not alike or not to.shape:
+            raise _Wrong(f"{op.name} mixes values")
+        if op.kind == "concat.backward" and len(values) == 1:
+            first = values[0].first + attrs.starts[0]
+            if not values[0].first <= first <= first + to.shape[0] <= values[0].last:
+                raise _Wrong(f"{op.name} takes rows that are not there")
+        elif op.kind == "concat.forward":
+            first = at = values[0].first
+            for value, start in zip(values, attrs.starts, strict=True):
+                if value.first != at or start != at - first:
+                    raise _Wrong(f"{op.name} joins rows that do not lie one behind the other")
+                at = value.last
+            if at - first != to.shape[0]:
+                raise _Wrong(f"{op.name} leaves rows out")
+        else:
+            raise _Wrong(f"{op.name} is neither a take nor a join")
+        self._shape(op, to, (to.shape[0], *op.reads[0].shape[1:]))
+        self.values[to] = _Value(values[0].of, first, first + to.shape[0])
+
+    def _add(self, op: Op) -> None:
+        before, more = (self.values[t] for t in op.reads)
+        if not (before.sum and more.sum) or before.of != more.of or before.first or before.last != more.first:
+            raise _Wrong(f"{op.name} adds what does not continue the sum")
+        (to,) = op.writes
+        self._shape(op, to, op.reads[0].shape)
+        done = more.last == self.rows[more.of]
+        self.values[to] = _whole(more.of, to) if done else _Value(more.of, 0, more.last, True)
+
+    def _expect(self, op: Op, t: Tensor, value: _Value, shape: tuple[int, ...] | None = None) -> None:
+        if self.values[t] != value:
+            raise _Wrong(f"{op.name} reads another value in {t.name} than it does as a whole")
+        self._shape(op, t, t.shape if shape is None else shape)
+
+    def _shape(self, op: Op, t: Tensor, shape: tuple[int, ...]) -> None:
+        if t.shape != shape:
+            raise _Wrong(f"{op.name}: {t.name} has the shape {t.shape} instead of {shape}")
+
+
+def _whole(number: Number, t: Tensor) -> _Value:
+    return _Value(number, 0, t.shape[0] if t.shape else 0)

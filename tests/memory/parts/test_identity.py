@@ -1,0 +1,80 @@
+"""Ops in parts end with the bytes of whole ops, which take the algorithms that work part by part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minidnn
+from minidnn.backends import open_device
+from minidnn.costs import estimate
+from minidnn.memory.budget import BudgetError
+from minidnn.study.run import _forced
+from tests.support.paths import NET_FILES
+
+
+def trained(net, device, policy, side=12, batch=6, **options):
+    """(the bytes of all values, the losses, the arrangement) after three steps."""
+    random = np.random.default_rng(7)
+    data = random.standard_normal((4 * batch, 3, side, side)).astype(np.float32)
+    labels = random.integers(0, 5, 4 * batch).astype(np.int32)
+    with minidnn.Solver(
+        net,
+        policy=policy,
+        device=device,
+        seed=3,
+        data=(data, labels),
+        base_lr=0.02,
+        momentum=0.9,
+        max_iter=9,
+        **options,
+    ) as solver:
+        losses = [solver.step().loss for _ in range(3)]
+        return {name: a.tobytes() for name, a in solver.values().items()}, losses, solver.arrangement
+
+
+def as_whole(net, device, arrangement, **sizes):
+    """The same training by ops as a whole without a budget, and with the same algorithms part by part."""
+    forced = _forced(estimate(open_device(device)), arrangement)
+    assert forced is not None
+    return trained(net, device, "baseline:p", costs=forced, **sizes)
+
+
+CASES = [
+    ("cpu", "residual", "liveness:m@2"),
+    ("cpu", "chain", "vdnn_all:m@3"),
+    ("cpu", "inception", "layrub:m@3"),
+    ("cpu", "images", "liveness@2"),
+    ("cpu", "shared", "vdnn_pp:m@6"),
+    ("cpu", "activations", "superneurons@3"),
+    ("reference", "inception", "recompute_all:m@2"),
+    ("reference", "nested", "liveness:p@6"),
+]
+
+
+@pytest.mark.parametrize(
+    ("device", "net", "policy"), [CASES[0], *(pytest.param(*c, marks=pytest.mark.slow) for c in CASES[1:])]
+)
+def test_parts_end_with_the_bytes_of_the_whole(device, net, policy):
+    file = NET_FILES / f"{net}.yaml"
+    got, losses, arrangement = trained(minidnn.load(file), device, policy, debug=True, delays=1e-3)
+    assert arrangement.schedules["TRAIN"].program.parts
+    want, want_losses, whole = as_whole(minidnn.load(file), device, arrangement)
+    assert not whole.schedules["TRAIN"].program.parts
+    assert losses == want_losses
+    assert [name for name in want if want[name] != got[name]] == []
+
+
+def test_best_keeps_a_budget_that_is_refused_without_parts():
+    """Real steps on the cpu, with freed bytes poisoned and copies delayed."""
+    sizes = dict(side=64, batch=24)
+    net = minidnn.load(NET_FILES / "chain.yaml").with_batch(24).with_images(64)
+    with pytest.raises(BudgetError) as refused:
+        trained(net, "cpu", "best@1", budget=1, **sizes)
+    budget = refused.value.smallest * 3 // 4
+    with pytest.raises(BudgetError):
+        trained(net, "cpu", "best@1", budget=budget, **sizes)
+    got, losses, arrangement = trained(net, "cpu", "best", budget=budget, debug=True, delays=1e-3, **sizes)
+    assert arrangement.arena <= budget and arrangement.schedules["TRAIN"].program.parts
+    want, want_losses, _ = as_whole(net, "cpu", arrangement, **sizes)
+    assert losses == want_losses and got == want
