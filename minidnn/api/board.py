@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +11,7 @@ from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.cards import ANY
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
+from minidnn.measuring.load import processors
 from minidnn.memory.policies import names
 from minidnn.memory.policies.papers import PAPERS, paper
 from minidnn.report import board as report
@@ -112,7 +112,7 @@ def of(
     for source in nets:
         contests += _contests(source, cards, given, ignore_unknown)
     try:
-        found = study.board(contests, budgets, policies, jobs or len(os.sched_getaffinity(0)), tell)
+        found = study.board(contests, budgets, policies, jobs or len(processors()), tell)
     finally:
         tell("")
     document = Document(
