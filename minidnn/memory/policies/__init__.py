@@ -84,7 +84,7 @@ OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "a
 
 
 def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
-    """Copies, re-runs, algorithms and parts together, by costs."""
+    """Copies, re-runs, algorithms, parts; all by costs."""
     plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS], parts)
     return replace(plan, eager=True)
 

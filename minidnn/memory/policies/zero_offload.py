@@ -32,7 +32,7 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
 
 def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """The host updates the weights: gradients go out, and weights come back."""
+    """Gradients go out, the host updates, weights come."""
     beside = updates(program, costs)
     hosted = program.movable.intersection(t for op in beside for t in op.tensors)
     program = program.hosting(hosted)
