@@ -29,7 +29,7 @@ MAPS = frozenset({Role.ACTIVATION, Role.EXTRA})
 
 
 def l2l(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Weights live on the host and come layer by layer; maps wait there for backward (L2L-style)."""
+    """Weights and maps come from the host layer by layer, L2L-style."""
     share, turns = in_place_sharing(program), _Turns(program.ops)
     home = {*program.hosted, *program.movable, *program.inputs} - program.early  # the host has them
     stay = {*program.outputs, *program.carried} - home
