@@ -29,7 +29,7 @@ MAPS = frozenset({Role.ACTIVATION, Role.EXTRA})
 
 
 def l2l(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Weights and maps come from the host layer by layer, L2L-style."""
+    """Weights come from the host layer by layer."""
     share, turns = in_place_sharing(program), _Turns(program.ops)
     home = {*program.hosted, *program.movable, *program.inputs} - program.early  # the host has them
     stay = {*program.outputs, *program.carried} - home
