@@ -169,7 +169,7 @@ PAPERS: dict[str, Paper] = {
     "capuchin": Paper(
         "Capuchin: Tensor-based GPU Memory Management for Deep Learning",
         "Xuan Peng, Xuanhua Shi, Hulin Dai, Hai Jin, Weiliang Ma, Qian Xiong, Fan Yang, Xuehai Qian",
-        "ASPLOS", 2020, "abstract",
+        "ASPLOS", 2020, "the abstract",
         (
             "We had the abstract and summaries, not the text.",
             "The watched iteration is the program's own order with the seconds of its costs.",
@@ -192,7 +192,7 @@ PAPERS: dict[str, Paper] = {
         "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization",
         "Paras Jain, Ajay Jain, Aniruddha Nrusimha, Amir Gholami, Pieter Abbeel, Kurt Keutzer, Ion Stoica, "
         "Joseph E. Gonzalez",
-        "MLSys", 2020, "abstract, and the authors' code",
+        "MLSys", 2020, "the abstract, and the authors' code",
         (
             "Ops of backward run once, so stages are those of backward alone.",
             "Long nets become 128 nodes and 128 stages, and HiGHS stops after a number of steps.",
@@ -202,7 +202,7 @@ PAPERS: dict[str, Paper] = {
     "monet": Paper(
         "Memory Optimization for Deep Networks",
         "Aashaka Shah, Chao-Yuan Wu, Jayashree Mohan, Vijay Chidambaram, Philipp Krähenbühl",
-        "ICLR", 2021, "abstract, and the authors' code",
+        "ICLR", 2021, "the abstract, and the authors' code",
         (
             "An op has one algorithm in a step, so that runs again have the same bits.",
             "What backward reads is a fact of the program, the same for all policies.",
