@@ -29,11 +29,7 @@ MAPS = frozenset({Role.ACTIVATION, Role.EXTRA})
 
 
 def l2l(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-<<<<<<< HEAD
-    """Weights come layer by layer; maps wait on the host."""
-=======
     """Weights come from the host layer by layer."""
->>>>>>> h18-home
     share, turns = in_place_sharing(program), _Turns(program.ops)
     home = {*program.hosted, *program.movable, *program.inputs} - program.early  # the host has them
     stay = {*program.outputs, *program.carried} - home
