@@ -63,6 +63,7 @@ class Prepared:
     calls: list[tuple[int, Stream, Call]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     outputs: int | None = None  # an event for the host, recorded after the outputs
+    sides: tuple[Stream, ...] = ()  # the streams beside compute that have a call: a run begins and ends these, too
     runs: int = 0  # launches so far
     graph: int | None = None  # captured at the second launch
 
@@ -128,7 +129,8 @@ class CudaRuntime(Runtime):
 
     def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Prepared:
         awaited = {on: self.api.event() for on in {b.on for b in bound if b.on is not None}}
-        prepared = Prepared(events=list(awaited.values()))
+        used = {b.stream for b in bound}
+        prepared = Prepared(events=list(awaited.values()), sides=tuple(s for s in SIDES if s in used))
         for b in bound:
             stream = self.streams[b.stream]
             if b.on is not None:
@@ -237,10 +239,10 @@ class CudaRuntime(Runtime):
             raise
 
     def _enqueue(self, prepared: Prepared, captured: bool = False) -> None:
-        self._fork(self._edge)
+        self._fork(self._edge, prepared.sides)
         for _, _, call in prepared.calls if captured else self._in_order(prepared):
             call()
-        self._join()
+        self._join(prepared.sides)
 
     def _in_order(self, prepared: Prepared) -> Iterator[tuple[int, Stream, Call]]:
         """The calls, which are enqueued one by one. Waits for those of the host now and then (BEHIND)."""
@@ -253,17 +255,17 @@ class CudaRuntime(Runtime):
                     self.api.synchronize(self.streams[stream])
                 behind = 0
 
-    def _fork(self, event: int) -> None:
-        """Make the side streams wait for all work that the compute stream has been given so far."""
+    def _fork(self, event: int, sides: Sequence[Stream]) -> None:
+        """Make these streams wait for all work that the compute stream has been given so far."""
         self.api.record(event, self.streams["compute"])
-        for side in SIDES:
+        for side in sides:
             self.api.wait(self.streams[side], event)
 
-    def _join(self) -> None:
-        """Make the compute stream wait for all work that the side streams have been given so far."""
-        for side, event in self._ends.items():
-            self.api.record(event, self.streams[side])
-            self.api.wait(self.streams["compute"], event)
+    def _join(self, sides: Sequence[Stream]) -> None:
+        """Make the compute stream wait for all work that these streams have been given so far."""
+        for side in sides:
+            self.api.record(self._ends[side], self.streams[side])
+            self.api.wait(self.streams["compute"], self._ends[side])
 
     def _captured(self, prepared: Prepared, times: int = 1) -> int:
         """The calls captured as one graph, `times` times in a row."""
@@ -300,12 +302,12 @@ class CudaRuntime(Runtime):
         begin, *between, end = events
         try:
             with self._settled():
-                self._fork(begin)
+                self._fork(begin, prepared.sides)
                 for k, (_, stream, call) in enumerate(self._in_order(prepared)):
                     api.record(between[2 * k], self.streams[stream])
                     call()
                     api.record(between[2 * k + 1], self.streams[stream])
-                self._join()
+                self._join(prepared.sides)
                 api.record(end, compute)
                 self._synchronize()
                 spans = [

@@ -25,7 +25,6 @@ from random import Random
 from time import perf_counter
 
 from minidnn.backends.cuda.device import CudaDevice
-from minidnn.backends.cuda.runtime import SIDES
 from minidnn.costs import Staging, estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
@@ -297,7 +296,8 @@ def drop_record(entries: list[Entry], r: Random) -> list[Entry] | None:
 
 def drop_edge(entries: list[Entry], r: Random) -> list[Entry] | None:
     """Drop one of the calls of the fork, which come first, or of the join, which come last."""
-    k = r.choice([*range(1 + len(SIDES)), *range(len(entries) - 2 * len(SIDES), len(entries))])
+    sides = sum(e.kind == "wait" and e.event == -1 for e in entries)
+    k = r.choice([*range(1 + sides), *range(len(entries) - 2 * sides, len(entries))])
     return entries[:k] + entries[k + 1 :]
 
 

@@ -509,10 +509,12 @@ class Said:
 
 def captured(said: Said) -> list[Entry]:
     """The entries between the fork and the join of a run. Events below zero are not the schedule's."""
-    fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in SIDES)]  # type: ignore[arg-type]
+    used = {e.stream for e in said.entries}
+    sides = [side for side in SIDES if side in used]
+    fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in sides)]  # type: ignore[arg-type]
     join = [
         e
-        for k, side in enumerate(SIDES)
+        for k, side in enumerate(sides)
         for e in (Entry("record", side, -2 - k), Entry("wait", "compute", -2 - k))  # type: ignore[arg-type]
     ]
     return [*fork, *said.entries, *join]
