@@ -11,7 +11,8 @@ from minidnn.measuring import disk as measuring
 
 
 def test_what_devices_measures_is_kept_and_plans_know_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(disks, "place", lambda folder: tmp_path / "cache" / "disk.json")
+    (tmp_path / "cache").mkdir(mode=0o700)
     for name, less in (("TENSOR", 1 << 20), ("TENSORS", 2)):
         monkeypatch.setattr(measuring, name, less)
     scratch = tmp_path / "scratch"
