@@ -133,7 +133,10 @@ def test_a_picture_of_pixels_takes_a_package(net, tmp_path, monkeypatch):
     seen = []
     fake = SimpleNamespace(svg2png=lambda bytestring, scale: seen.append(bytestring))
     monkeypatch.setitem(sys.modules, "cairosvg", fake)
-    others = minidnn.frontier(net, points=2, gpu="titan_x"), minidnn.tune(net, grid=1 << 20, gpu="titan_x")
+    others = (
+        minidnn.frontier(net, points=2, gpu="titan_x"),
+        minidnn.tune(net, grid=1 << 20, gpu="titan_x", policy="liveness:m"),
+    )
     for answer in (found, *others):
         raster.png(answer.picture())
         assert b"var(" not in seen[-1] and b"<svg" in seen[-1]

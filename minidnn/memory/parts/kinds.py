@@ -9,6 +9,7 @@ Dropout counts its random numbers over the whole batch, and of a user's own kind
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, repeat
 
 from minidnn.program import Op, Tensor
@@ -66,6 +67,7 @@ class Operands:
         return max(t.nbytes for t in self.tensors)
 
 
+@lru_cache(maxsize=1 << 14)  # it is asked again for each part of the op
 def operands(op: Op) -> Operands | None:
     """What the op does with the rows of its operands; None: it cannot run in parts."""
     if op.kind not in _OPERANDS:
