@@ -187,7 +187,18 @@ def test_batches_of_a_model(capsys):
 
 
 def test_sizes_of_images(capsys, unbounded):
-    argv = ("--max", "size", "--batch", "100", "--policies", "baseline:m,vdnn_all:m", "--step", "8", "--budget", "50MiB")
+    argv = (
+        "--max",
+        "size",
+        "--batch",
+        "100",
+        "--step",
+        "8",
+        "--budget",
+        "50MiB",
+        "--policies",
+        "baseline:m,vdnn_all:m",
+    )
     base, moved = json.loads(answer(capsys, "cifar10_quick", *argv).out)["rows"]
     assert (base["batch"], base["depth"]) == (100, None) and 32 <= base["size"] < moved["size"]
     for row in (base, moved):
