@@ -89,8 +89,8 @@ OPTIONS: dict[str, list[str] | None] = {
 VERBS = ("plan", "train", "test", "predict", "compare", "time", "search", "tune")
 # What else a verb needs so that a case takes little time.
 ALWAYS = {
-    "compare": ["--gpu", "titan_x"], "tune": ["--gpu", "titan_x"], "time": ["--iterations", "1"],
-    "test": ["--weights", "w.safetensors"],
+    "compare": ["--gpu", "titan_x"], "tune": ["--gpu", "titan_x", "--policy", "liveness:m"],
+    "time": ["--iterations", "1"], "test": ["--weights", "w.safetensors"],
     "search": ["--gpu", "titan_x", "--max", "batch", "--step", "1000000", "--seconds", "1", "--policy", "liveness:m"],
     "predict": ["x.npz", "--weights", "w.safetensors"],
 }  # fmt: skip
