@@ -232,7 +232,7 @@ class Arrangement:
         store, disk = max(s.store_bytes for s in every), max(s.disk_bytes for s in every)
         pinned = shared + sum(s.host_bytes - s.host_shared for s in every)
         host = aligned(pinned, BLOCK if disk else ALIGNMENT) + ring
-        undo = sum({t: t.nbytes for s in every for t in lasting(s.program)}.values()) if disk else 0
+        undo = sum({t: t.nbytes for s in every for t in changing(s.program)}.values()) if disk else 0
         return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store, disk, undo)
 
     def host_bases(self) -> dict[str, int]:
@@ -278,10 +278,10 @@ def room(program: Program, t: Tensor) -> int:
     return 2 * aligned(t.nbytes) if t in program.early else t.nbytes
 
 
-def lasting(program: Program) -> tuple[Tensor, ...]:
+def changing(program: Program) -> tuple[Tensor, ...]:
     """The tensors that live from step to step and that a step of the program writes."""
     written = {t for op in program.ops for t in op.writes}
-    return tuple(t for t in (*program.late().carried, *program.hosted) if t in written)
+    return tuple(t for t in program.late().lasting if t in written)
 
 
 def stored_bound(t: Tensor, compress: bool) -> int:

@@ -41,7 +41,7 @@ from minidnn.memory.schedule import (
     Stay,
     Wait,
     aligned,
-    lasting,
+    changing,
     stored_bound,
 )
 from minidnn.program import Op, Role, Tensor
@@ -442,7 +442,7 @@ class Machine:
     def _kept(self) -> Iterator[tuple[np.ndarray, Tensor]]:
         """(the place that keeps it, tensor) of each tensor that steps change."""
         at = 0
-        for t in dict.fromkeys(t for x in self.loaded.values() for t in lasting(x.schedule.program)):
+        for t in dict.fromkeys(t for x in self.loaded.values() for t in changing(x.schedule.program)):
             yield self._undo[at : at + t.nbytes], t
             at += t.nbytes
 

@@ -15,7 +15,7 @@ from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.proof.verify import ScheduleError, verify
-from minidnn.memory.schedule import BLOCK, Fetch, Stash, Wait, lasting
+from minidnn.memory.schedule import BLOCK, Fetch, Stash, Wait, changing
 from tests.support.mixer import Mixer
 from tests.support.mutate import mutate, without
 from tests.support.oracle import broken
@@ -72,7 +72,7 @@ def test_memory_is_filled_first_with_what_is_away_for_the_shortest_time():
     program = chain(8)
     bare = arranged(program)
     assert bare.store == 0 and bare.disk == 7 * 64 * KIB and bare.host % BLOCK == 0
-    undo = sum(t.nbytes for t in lasting(program))
+    undo = sum(t.nbytes for t in changing(program))
     assert bare.undo == undo and bare.off_device == bare.host + undo
     some = arranged(program, bare.off_device + 3 * 64 * KIB + 255)
     s = some.schedules["TRAIN"]
