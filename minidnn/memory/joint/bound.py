@@ -45,7 +45,7 @@ from minidnn.memory.joint.rows import MB, MS, BoundRows
 from minidnn.program import Tensor
 
 WINDOWS = 200
-WHOLE = 400  # decisions of a program whose bound may be an integer program's: VGG-19 has 214, ResNet-50 619
+WHOLE = 600  # decisions of a program whose bound may be an integer program's: VGG-19 in 4 parts has 526, ResNet-50 619
 NODES = 100  # of its search, at most
 EXACT = 1e-3  # part by which it may miss its own optimum
 WORST = 2  # ops of each window with a row for their live bytes
