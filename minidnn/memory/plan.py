@@ -117,6 +117,10 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
         costs.host_seconds(op)
     moving = {*program.inputs, *program.hosted, *program.outputs, *(t for op in plan.beside for t in op.tensors)}
     uses = _uses(order, moving, plan.beside)
+    renewed: dict[Tensor, list[Point]] = defaultdict(list)  # where the host writes it
+    for p, op in enumerate(order):
+        for t in op.writes if op in plan.beside else ():
+            renewed[t].append(p)
     end = len(order)
     added: list[Trip] = []
     for t in (*program.inputs, *program.hosted):
@@ -126,8 +130,7 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
             added.append(Trip(t, None, None, max(0, first.at - 1), first.at))
     for t in program.hosted:
         if t in uses:
-            renewed = [p for p, op in enumerate(order) if op in plan.beside and t in op.writes]
-            middle = [] if own[t] or t in plan.hold else list(_between(t, uses[t], renewed))
+            middle = [] if own[t] or t in plan.hold else list(_between(t, uses[t], renewed[t]))
             added += [*middle, *_homeward(t, uses[t], [*own[t], *middle], end)]
     # An order in which no op writes an output is refused by the proof.
     for t in program.outputs:
@@ -159,9 +162,12 @@ def _uses(order: Sequence[Op], of: Set[Tensor], beside: Collection[Op]) -> dict[
     """The uses of these tensors by the device: those of ops that the host runs are left out."""
     found: dict[Tensor, list[_Use]] = defaultdict(list)
     for p, op in enumerate(order):
-        for t in op.tensors if op not in beside else ():
+        if op in beside:
+            continue
+        reads, writes = set(op.reads), set(op.writes)
+        for t in op.tensors:
             if t in of:
-                found[t].append(_Use(p, t in op.reads, t in op.writes))
+                found[t].append(_Use(p, t in reads, t in writes))
     return found
 
 

@@ -30,7 +30,7 @@ LONGEST = 4  # executions at most, in multiples of the program's
 _FRAME: tuple[tuple[type, str], ...] = (
     (int, "ops tensors"),
     (np.int32, "reads_at reads writes_at writes pairs_at pair_read pair_write maker slots_at"),
-    (np.uint8, "flags"),
+    (np.uint8, "flags renews"),
     (np.int64, "size"),
     (np.float64, "out_seconds in_seconds out_drag in_drag"),
     (np.float64, "net_seconds"),
@@ -152,6 +152,8 @@ class Evaluator:
 
         self._lists("read", [numbers(op.reads) for op in facts.ops])
         self._lists("write", [numbers(op.writes) for op in facts.ops])
+        read = [set(op.reads) for op in facts.ops]
+        self._keep("renews", [self.tensors[i] in read[p] for p, op in enumerate(facts.ops) for i in numbers(op.writes)])
         pairs = [[(a, b) for a, b in op.inplace if a not in fixed and b not in fixed] for op in facts.ops]
         self._keep("pairs_at", [0, *accumulate(map(len, pairs))])
         self._keep("pair_read", [number[a] for one in pairs for a, _ in one])

@@ -38,6 +38,7 @@ class Facts:
     writers: {tensor: the ops that write it}
     maker:   {tensor: the op of forward that makes it, and may do so again}
     inputs:  tensors that come from the host within the step: inputs and hosted ones
+    arrives: {input whose first use reads it: the op of that use}. Others are written first
     gaps:    of the tensors that are worth a decision: not carried, not very small, written once at most
     small:   a tensor this many times smaller than the largest is very small
     copies:  whether tensors may leave for the host; if not, those that came from there may still be dropped and come
@@ -64,6 +65,9 @@ class Facts:
                     self.uses[t].append(p)
             for t in op.writes:
                 self.writers[t].append(p)
+        firsts = {t: self.uses[t][0] for t in self.inputs if self.uses[t]}
+        reads = {p: frozenset(ops[p].reads) for p in set(firsts.values())}
+        self.arrives = {t: p for t, p in firsts.items() if t in reads[p]}
         self.maker = self._makers()
         self.gaps = self._gaps()
         self.choices = [fronts(costs.choices(op)) for op in ops]

@@ -146,11 +146,10 @@ class BoundRows(Rows):
         ended: dict[int, list[Gap]] = defaultdict(list)
         come, less = np.zeros(len(self.elapsed)), defaultdict[int, list[tuple[int, float]]](list)  # at their first use
         go = np.zeros(len(self.elapsed))  # new values of hosted tensors
-        for t in facts.inputs:
-            if facts.uses[t] and t in facts.ops[facts.uses[t][0]].reads:
-                sure, terms = self._from_host(t)
-                come[self.window[facts.uses[t][0]]] += sure
-                less[self.window[facts.uses[t][0]]] += terms
+        for t, p in facts.arrives.items():
+            sure, terms = self._from_host(t)
+            come[self.window[p]] += sure
+            less[self.window[p]] += terms
         changed: list[tuple[int, float]] = []
         for t in facts.program.hosted:
             if facts.writers[t]:
@@ -185,7 +184,7 @@ class BoundRows(Rows):
             self.row([(self.gone[w], 1), (first_time, -1)], low=0)
         if go.any():
             self.row([(self.gone[-1], 1), *((v, -factor) for v, factor in changed)], low=float(go.sum()))
-        at_once = [self._from_host(t) for t in facts.inputs if t in facts.ops[0].reads]
+        at_once = [self._from_host(t) for t, p in facts.arrives.items() if p == 0]
         less_at_once = [(v, -factor) for _, terms in at_once for v, factor in terms]
         self.row([(self.begin, self.back), *less_at_once], low=sum(sure for sure, _ in at_once))
 
@@ -213,11 +212,10 @@ class BoundRows(Rows):
             ended[g.use].append((self.copied[g], size))
             if g.crosses and g.tensor not in self.given:
                 left[g.last + 1].append((self.copied[g], size))
-        for t in facts.inputs:
-            if facts.uses[t] and t in facts.ops[facts.uses[t][0]].reads:
-                sure, terms = self._from_host(t)
-                come[facts.uses[t][0]] += sure
-                ended[facts.uses[t][0]] += terms
+        for t, p in facts.arrives.items():
+            sure, terms = self._from_host(t)
+            come[p] += sure
+            ended[p] += terms
         for t, home in self.home.items():
             change[0].append((home, t.nbytes / MB))
             change[facts.uses[t][0]].append((home, -t.nbytes / MB))

@@ -29,7 +29,8 @@ typedef struct {
     const int32_t *pairs_at, *pair_read, *pair_write;     /* of an op: which write may take which read's bytes */
     const int32_t *maker;                                 /* of a tensor: the op that may run again for it; NONE */
     const int32_t *slots_at;                              /* of a tensor: its first slot */
-    const uint8_t *flags;                                 /* of a tensor, as are the next three */
+    const uint8_t *flags;                                 /* of a tensor, as are `size` and the seconds of its copies */
+    const uint8_t *renews;                                /* of an op's write: whether it reads that tensor, too */
     const int64_t *size;
     const double *out_seconds, *in_seconds; /* of its copies */
     const double *out_drag, *in_drag;       /* of an op: what a second of a copy beside it takes from its work */
@@ -116,12 +117,6 @@ static int access_(Frame *f, int32_t t, int32_t e, int written, int fresh) {
     return DONE;
 }
 
-static int is_read(const Frame *f, int32_t op, int32_t t) {
-    for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++)
-        if (f->reads[i] == t) return 1;
-    return 0;
-}
-
 static int emit(Frame *f, int32_t op, int32_t why) {
     if (f->executions == f->longest) return TOO_LONG;
     const int32_t e = (int32_t)f->executions++;
@@ -139,7 +134,7 @@ static int emit(Frame *f, int32_t op, int32_t why) {
     }
     const int64_t first = f->shares - (f->pairs_at[op + 1] - f->pairs_at[op]);
     for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++) {
-        const int how = access_(f, f->writes[i], e, 1, !is_read(f, op, f->writes[i]));
+        const int how = access_(f, f->writes[i], e, 1, !f->renews[i]);
         if (how) return how;
     }
     for (int64_t k = first; k < f->shares; k++) f->pair_to[k] = f->stay[f->pair_write[f->pair_to[k]]];
@@ -220,7 +215,7 @@ static int order(Frame *f) {
             const int32_t *at = half ? f->writes_at : f->reads_at, *which = half ? f->writes : f->reads;
             for (int32_t i = at[op]; i < at[op + 1]; i++) {
                 const int32_t t = which[i];
-                if (half && is_read(f, op, t)) continue;
+                if (half && f->renews[i]) continue;
                 const int32_t slot = ++f->slot[t];
                 f->wants[t] = 0;
                 f->present[t] = f->fate[slot] == KEEP;
@@ -384,7 +379,7 @@ static void frees(Frame *f, int64_t limit) {
     Beside out = {f->out_start, f->out_stop, 0, 0, 0};
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_last, 0xff, (end + 1) * sizeof *f->by_last);
-    for (int32_t k = 0; k < f->trips; k++) {
+    for (int32_t k = (int32_t)f->trips - 1; k >= 0; k--) { /* trips mostly rise with tensors: each is the new head */
         f->trip_free[k] = NONE;
         f->trip_out_end[k] = 0;
         if (f->trip_out[k] != NONE) insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
@@ -499,7 +494,7 @@ static void clocks(Frame *f) {
     memset(f->received, 0, f->tensors * sizeof *f->received);
     memset(f->touched, 0, f->tensors * sizeof *f->touched);
     used(f);
-    for (int32_t k = 0; k < f->trips; k++) {
+    for (int32_t k = (int32_t)f->trips - 1; k >= 0; k--) { /* as in frees */
         f->trip_wait_in[k] = f->trip_wait_out[k] = 0;
         if (f->trip_to[k] == NONE) continue;
         if (f->trip_out[k] != NONE) insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
