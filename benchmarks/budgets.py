@@ -48,9 +48,7 @@ from minidnn.measuring.steps import Steps, with_algorithms
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
-from minidnn.memory.joint.family import least_budget
+from minidnn.memory.joint.family import Family, least_budget
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
@@ -196,7 +194,7 @@ def run(
 
 def bounds(program: Program, costs: Costs, most: int) -> list[tuple[int, float]]:
     """(bytes, the least seconds within them as a part of those of liveness:p) from the least budget to `most` bytes."""
-    bound = LowerBound(Facts(program, costs))
+    bound = Family(program, costs)
     usual = simulate(arrange([program], "liveness:p", costs).schedules[program.name], costs).seconds
     least = bound.least()
     found = ((b, bound.at(b)) for b in (least + (most - least) * i // POINTS for i in range(POINTS + 1)))

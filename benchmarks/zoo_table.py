@@ -21,8 +21,7 @@ from benchmarks.nets import TRAIN
 from minidnn import sizes, zoo
 from minidnn.costs import profile
 from minidnn.files.replace import replacing
-from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.family import Family
 from minidnn.memory.planning import arrange
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
@@ -65,7 +64,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         weights = sum(learned.values())
         program = programs(net, TRAIN, ("TRAIN",), fuses=as_cuda)["TRAIN"].late()
         arenas = [arrange([program], policy, costs, 1 << 62).arena for policy in ("baseline:p", "liveness:p")]
-        least = LowerBound(Facts(program, costs)).least()
+        least = Family(program, costs).least()
         flops = sum(op.flops for op in program.ops) / batch / 1e9
         counted = f"{weights / 1e6:.1f} M" if weights >= 1e6 else f"{weights / 1e3:.0f} k"
         work = f"{flops:.0f}" if flops >= 100 else f"{flops:.3g}"

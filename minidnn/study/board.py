@@ -26,8 +26,7 @@ from minidnn.errors import BadInput, Failed
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute
@@ -282,7 +281,7 @@ def ground(number: int, budgets: tuple[Budget, ...]) -> Ground:
         seconds = simulate(free.schedules[contest.name], contest.costs).seconds
         train = next(p for p in contest.programs if p.name == contest.name)
         with suppress(NoSolver):
-            bound = LowerBound(Facts(train, contest.costs))
+            bound = Family(train, contest.costs)
             limits = {b: bound.closest(b) for b in (_bytes(budget, free.arena) for budget in budgets)}
             known = {b: limit.seconds for b, limit in limits.items() if limit is not None}
             return Ground(free.arena, seconds, bound.least(), known)

@@ -3,8 +3,8 @@ so much that it pays.
 
 A plan in which all stay on the device is made first. Where the bound says that no plan could be much quicker, it is
 taken. Else the bound's answer says of each tensor how much of it had better be at home on the device. What is below a
-half may go, or all that is not whole, or the optimizer's state, or everything. For each of these sets a bound of its
-own says what it could gain.
+half may go, or all that is not whole, or the optimizer's state, or everything; of the last two at first without what
+is so small that a copy of it is mostly latency. For each of these sets a bound of its own says what it could gain.
 """
 
 from __future__ import annotations
@@ -79,12 +79,19 @@ class Hosting:
         used = {t for op in self.program.ops if op.during is not Pass.UPDATE for t in op.tensors}
         return self.movable - used
 
+    def _small(self) -> frozenset[Tensor]:
+        """What takes longer to begin to copy than to copy."""
+        bandwidth = min(self.costs.bandwidth_out, self.costs.bandwidth_in)
+        return frozenset(t for t in self.movable if t.nbytes < self.costs.latency * bandwidth)
+
     def _sets(self, relaxed: Relaxed, budget: int, seconds: float) -> list[frozenset[Tensor]]:
         """Sets of tensors with which a plan on the host may take less than `seconds`: the smaller first, but those last
         whose bound is above another's."""
         of_answer = (frozenset(t for t, home in relaxed.home.items() if home < part) for part in PARTS)
+        small, updated = self._small(), self._updated()
+        sets = *of_answer, updated - small, self.movable - small, updated, self.movable
         bounds: dict[frozenset[Tensor], float] = {}
-        for hosted in dict.fromkeys(s & self.movable for s in (*of_answer, self._updated(), self.movable)):
+        for hosted in dict.fromkeys(s & self.movable for s in sets):
             bound = self.planner(hosted).bound.at(budget) if hosted else None
             if bound is not None and bound.seconds * (1 + PAYS) < seconds:
                 bounds[hosted] = bound.seconds

@@ -5,7 +5,7 @@ plan that is placed.
 2. Each answer is rounded to decisions, and repaired (repair.py). These are the starts.
 3. The best starts are searched for a while, the best of these for long (search.py).
 4. The plan is placed. Where its arena exceeds the budget, tensors leave sooner and come back later, and the search
-   goes on from there: buffers that live shorter fit better.
+   goes on from there: buffers that live shorter fit better. Where that is not enough, fewer bytes may be live.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
 from minidnn.memory.joint.evaluator import AGAIN, COPY, Decisions, Evaluator, Outcome
-from minidnn.memory.joint.facts import SMALL, Facts
+from minidnn.memory.joint.facts import LONG, SMALL, Facts
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.lowering.lower import lower
@@ -32,7 +32,9 @@ WORK = 5_000_000  # evaluations of all searches together, times ops
 EACH = 100  # evaluations for each decision, at most
 LEAST = 300  # evaluations of a search, however long the program is
 FILLED = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.5, 0.0)  # parts of the budget that are tried
+FEWER = (1.0, 0.9, 0.0)  # of a long program: each is placed, which takes seconds
 LEANEST = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # parts by which limits of lean plans exceed the bound's least
+LESS = 3  # times that fewer bytes may be live, each time by as many as the arena exceeds the budget
 ATTEMPTS = 3  # lean plans that are placed
 NEAR = 1.0001  # of the bound: a start this good is not searched
 
@@ -175,16 +177,29 @@ class Planner:
     def _placed(self, budget: int, bound: Bound, evaluations: int) -> Found | None:
         """The quickest plan whose arena keeps the budget, of the present decisions or of some near them."""
         ev, outcome = self.evaluator, self.evaluator.evaluate(budget)
+        parts = FILLED if len(self.program.ops) <= LONG else FEWER
         found: list[tuple[float, int, Plan]] = []
-        for number, part in enumerate(FILLED):
+        for number, part in enumerate(parts):
             if number:
                 ev.filled = int(budget * part)
                 outcome = self.search.improve(budget, evaluations, 1 + number)
-            self._tell(f"placing, {number + 1} of at most {len(FILLED)}", outcome.seconds, bound)
+            self._tell(f"placing, {number + 1} of at most {len(parts)}", outcome.seconds, bound)
             plan = ev.plan()
-            if self._arena(plan, budget) <= budget:
+            arena = self._arena(plan, budget)
+            if arena <= budget:
                 found.append((outcome.seconds, number, plan))
             if found and (number == 0 or number > found[0][1]):  # the one behind the first may be quicker
+                break
+        limit = budget
+        for _ in range(0 if found else LESS):
+            limit -= arena - budget
+            less = self.repair.walk(limit, 0)
+            if less is None:
+                break
+            plan = ev.plan()
+            arena = self._arena(plan, budget)
+            if arena <= budget:
+                found.append((less.seconds, 0, plan))
                 break
         if not found:
             return None

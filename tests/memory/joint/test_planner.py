@@ -21,7 +21,7 @@ from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.planning import arrange, unproved
-from minidnn.memory.policies import find, names, plan_file
+from minidnn.memory.policies import find, names, plan_file, probe
 from minidnn.memory.policies.best import best
 from minidnn.memory.proof.digest import digest
 from minidnn.optimizers import SGD
@@ -117,9 +117,18 @@ def test_a_search_ends_where_it_says_and_is_no_slower():
 def test_where_no_arena_keeps_the_budget_tensors_leave_and_come_back_with_less_time_to_spare(monkeypatch):
     program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
     budget = arrange([program], "liveness", device).arena * 42 // 100
+    monkeypatch.setattr(planner, "LESS", 0)
     assert Planner(program, device).within(budget) is not None
     monkeypatch.setattr(planner, "FILLED", (1.0,))
     assert Planner(program, device).within(budget) is None
+
+
+def test_where_no_arena_keeps_the_budget_fewer_bytes_are_live(monkeypatch):
+    program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
+    budget = arrange([program], "liveness", device).arena * 42 // 100
+    monkeypatch.setattr(planner, "FILLED", (1.0,))
+    found = Planner(program, device).within(budget)
+    assert found is not None and probe.fits(program, device, found.plan, budget)
 
 
 def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch):
