@@ -17,7 +17,7 @@ from minidnn.errors import BadInput, near
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.accudnn import accudnn
-from minidnn.memory.policies.algorithms import fastest_that_fit
+from minidnn.memory.policies.algorithms import ATTEMPTS, fastest_that_fit
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
@@ -76,6 +76,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
 # Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
 NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
+FEW = {"checkmate": 2}  # attempts of ":f" where each solves programs for seconds; and it looks no closer than NEAR
 DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
 BUDGETED = "best"  # the policy if none is named, but a budget is
 AT = "@"  # before the number of parts in which large ops run
@@ -144,5 +145,6 @@ def find(name: str, budgeted: bool = False) -> Policy:
     decide = STOPPING[base] if stops else POLICIES[base]
     decide = checked(base, decide) if is_own(decide) else decide
     if algorithms in ("", "f"):
-        return partial(fastest_that_fit, decide, enough=NEAR if stops else 0.0)
+        enough = NEAR if stops or base in FEW else 0.0
+        return partial(fastest_that_fit, decide, enough=enough, attempts=FEW.get(base, ATTEMPTS))
     return partial(decide, algorithms=algorithms)

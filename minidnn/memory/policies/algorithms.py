@@ -63,7 +63,9 @@ def fastest_within(
     return found
 
 
-def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: int, enough: float = 0.0) -> Plan:
+def fastest_that_fit(
+    decide: Choosing, program: Program, costs: Costs, budget: int, enough: float = 0.0, attempts: int = ATTEMPTS
+) -> Plan:
     """The policy's quickest plan that keeps the budget, with any choice of algorithms (":f").
 
     If the fastest algorithms ("p") fit, and need no more copies or re-runs than the leanest ("m"), their plan is
@@ -72,7 +74,8 @@ def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: i
     a second start, since moving more makes room for workspaces.
 
     enough: the plan of "p" is also returned if its step takes at most so many times the least that any mixture can take
-    (the leanest plan's order with the fastest algorithms). This saves time where `decide` takes much of it.
+    (the leanest plan's order with the fastest algorithms). This saves time where `decide` takes much of it; so do fewer
+    `attempts` from each start.
 
     Of the plans that keep the budget, the one with the shortest simulated step is returned. If not even the leanest
     algorithms keep it, their plan is returned, and the refusal names it.
@@ -87,10 +90,10 @@ def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: i
             return fast
     found = [fast] if fits else []
     if probe.fits(program, costs, lean, budget):
-        found.append(_mixed(decide, program, costs, budget, lean))
+        found.append(_mixed(decide, program, costs, budget, lean, lean, attempts))
         least = decide(program, costs, 0, "m")
         if _moves(least) != _moves(lean):
-            found.append(_mixed(decide, program, costs, budget, least))
+            found.append(_mixed(decide, program, costs, budget, lean, least, attempts))
     if len(found) < 2:
         return found[0] if found else lean
     return min(found, key=lambda plan: probe.seconds(program, costs, plan))
@@ -101,8 +104,10 @@ def _moves(plan: Plan) -> tuple[object, ...]:
     return plan.trips, plan.order
 
 
-def _mixed(decide: Choosing, program: Program, costs: Costs, budget: int, start: Plan) -> Plan:
-    """The policy's plan with faster algorithms than those of `start`, which are the leanest.
+def _mixed(
+    decide: Choosing, program: Program, costs: Costs, budget: int, lean: Plan, start: Plan, attempts: int
+) -> Plan:
+    """The policy's plan with faster algorithms than those of `start`, which are the leanest; else `lean`.
 
     Each op takes the fastest algorithm that fits beside the op's live bytes in `start`. The room for both is the
     largest one found whose plan keeps the budget once it is placed.
@@ -112,9 +117,9 @@ def _mixed(decide: Choosing, program: Program, costs: Costs, budget: int, start:
     found = probe.listing(program, costs, replace(start, algorithm=bare))
     curve = probe.aligned_curve(found)
     live = live_beside(found.plan.order, curve.tolist(), bare)
-    best, room, back = decide(program, costs, budget, least), budget, 0
+    best, room, back = lean, budget, 0
     fitting, failing = int(curve.max(initial=0)), budget  # rooms; in a room as large as the peak no workspace fits
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         chosen = fastest_within(costs, least, live, room, aligned)
         plan = best if chosen == least else decide(program, costs, budget, chosen)
         over = 0 if chosen == least else probe.arena(program, costs, plan, budget) - budget

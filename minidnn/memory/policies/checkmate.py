@@ -38,7 +38,7 @@ from minidnn.memory.policies.checkmate_rows import MB, Remat
 from minidnn.memory.policies.orders import in_place
 from minidnn.program import Op, Program
 
-MOST = 192  # nodes, and stages, at most
+MOST = 128  # nodes, and stages, at most
 WHOLE = 200  # whole variables of a program that is solved in whole numbers
 NODES = 50  # of that search, at most
 GAP = 1e-3  # it also ends this close to its bound
