@@ -1,4 +1,4 @@
-"""The executor: binds a schedule's instructions to a device's kernels once, then replays them each step.
+"""The executor: a schedule's instructions are bound to a device's kernels once (binding.py), then replayed each step.
 
 The machine is handed a device (backends/). The device provides kernels and array layouts. If it has memory and streams
 of its own, it also provides a runtime (memory/execution/runtime.py). Addresses and waits come from the schedule. The
@@ -7,10 +7,9 @@ arena is one allocation, the host's part another. Nothing is allocated, looked u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,19 @@ import numpy as np
 
 from minidnn.errors import Failed
 from minidnn.formats import floating
-from minidnn.memory.execution.compression import compress, decompress, taken
+from minidnn.memory.execution.binding import Binder, Loaded
+from minidnn.memory.execution.compression import taken
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.disk import DiskFile, NoDisk
-from minidnn.memory.execution.poison import fillable
-from minidnn.memory.execution.runtime import Bound, Call, Timed
+from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.execution.threads import page_aligned
-from minidnn.memory.execution.trace import Span, Trace, awaited, memory_curve, name_of
+from minidnn.memory.execution.trace import Trace, of_run
 from minidnn.memory.execution.trial import tried
 from minidnn.memory.schedule import (
-    Alloc,
     Arrangement,
     Compute,
-    Fetch,
-    Free,
-    Instruction,
-    Leg,
-    Offload,
-    Prefetch,
     Schedule,
-    Stash,
-    Stay,
-    Wait,
-    aligned,
     changing,
-    stored_bound,
 )
 from minidnn.program import Op, Role, Tensor
 from minidnn.ranks.engine import Engine
@@ -55,24 +42,6 @@ class NotFinite(Failed, ArithmeticError):
     def __init__(self, op: Op, tensor: Tensor) -> None:
         super().__init__(f"{op.name} wrote a value into {tensor.name} that is not finite")
         self.op, self.tensor = op, tensor
-
-
-@dataclass
-class _Loaded:
-    """A schedule bound to addresses, once for each of the two places that inputs have: on the device if they are early,
-    else on the host; in both, if the host runs ops that read early inputs.
-
-    A step reads one place while the next batch is written to the other. The bindings differ in nothing else.
-    """
-
-    schedule: Schedule
-    host_base: int
-    bound: dict[tuple[int, int], Any] = field(default_factory=dict)  # (place on host, on device) -> the binding
-    place: int = 0  # 0 or 1: the place on the host that the last step's inputs are in
-    fresh: set[Tensor] = field(default_factory=set)  # inputs whose other place holds the next batch
-    landings: dict[tuple[int, int], list[Call]] = field(default_factory=dict)  # (place on host, on device) -> copies
-    gathers: bool = False  # whether it makes the weights whole
-    learns: bool = False  # whether it changes shards of them
 
 
 class Machine:
@@ -110,7 +79,8 @@ class Machine:
         except BaseException:
             self._close_disk()
             raise
-        self.store, self._undo = page_aligned(arrangement.store), page_aligned(arrangement.undo)
+        self.binder = Binder(device, self.runtime, arrangement, engine, self.disk)
+        self._undo = page_aligned(arrangement.undo)
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
         self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
         self._closed = False
@@ -118,12 +88,12 @@ class Machine:
         self._gathers: dict[str, Bound] = {}  # make the weights whole
         self._gathering: Any = None  # these, bound by the runtime
         self._stale = False  # whether a step has changed shards since
-        self.loaded: dict[str, _Loaded] = {}
+        self.loaded: dict[str, Loaded] = {}
         # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
         self._turn = 0  # 0 or 1: the place on the device that the last step with early inputs read
-        self._landed: _Loaded | None = None  # the program whose present inputs are in that place
+        self._landed: Loaded | None = None  # the program whose present inputs are in that place
         try:
-            self.arrangement = arrangement = tried(device, arrangement, self._try)
+            self.arrangement = arrangement = tried(device, arrangement, self.binder.attempt)
             if debug:
                 self.runtime.run(self.runtime.bind([Bound(0, "compute", self.runtime.fill(self.arena, 0xFF))]))
             bases = arrangement.host_bases()
@@ -137,17 +107,13 @@ class Machine:
     def arena(self) -> Any:
         return self.runtime.arena
 
-    def _try(self, schedule: Schedule, x: Compute) -> None:
-        self.runtime.attempt(self._prepared(schedule, x, self.arena[0:0]))
-
-    # ---- binding
-
-    def _load(self, schedule: Schedule, host_base: int) -> _Loaded:
-        loaded = _Loaded(schedule, host_base)
+    def _load(self, schedule: Schedule, host_base: int) -> Loaded:
+        binder = self.binder
         for b in schedule.buffers:
             if b.home and b.stays[0].tensor not in schedule.program.early:
-                self.homes[b.stays[0].tensor] = self._bytes(schedule, b.stays[0])
-        self.hosted |= {t: self._host(loaded, t) for t in schedule.program.hosted}
+                self.homes[b.stays[0].tensor] = binder.on_device(schedule, b.stays[0])
+        loaded = binder.load(schedule, host_base, self.debug)
+        self.hosted |= {t: binder.on_host(loaded, t) for t in schedule.program.hosted}
         for op in schedule.program.ops:
             if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
                 assert self.engine is not None
@@ -157,84 +123,7 @@ class Machine:
                 self.shards.update(zip(op.writes, op.reads, strict=True))
         changed = {t for op in schedule.program.ops for t in op.writes}
         loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in changed)
-        early = schedule.program.early
-        every: dict[tuple[int, int], list[Bound]] = {places: [] for places in _places(schedule)}
-        filled = fillable(schedule) if self.debug else set()
-        for i, x in enumerate(schedule.instructions):
-            if isinstance(x, (Alloc, Free)) and i not in filled:
-                continue
-            alike = not _uses_inputs(schedule, x)
-            one = self._bound(loaded, i, x, 0, 0) if alike else None
-            for places, bound in every.items():
-                bound.append(one or self._bound(loaded, i, x, *places))
-        outputs_after = _last_output(schedule)
-        loaded.bound = {places: self.runtime.bind(bound, outputs_after) for places, bound in every.items()}
-        at_home = [b.stays[0] for b in schedule.buffers if b.home and b.stays[0].tensor in early]
-        for host, place in product((0, 1), (0, 1)):
-            loaded.landings[host, place] = [
-                self.runtime.landing(self._bytes(schedule, s, place), self._host(loaded, s.tensor, host))
-                for s in at_home
-            ]
         return loaded
-
-    def _bound(self, loaded: _Loaded, i: int, x: Instruction, host: int, place: int) -> Bound:
-        """Instruction i, where inputs are in these places on the host and on the device."""
-        schedule = loaded.schedule
-        if isinstance(x, Wait):
-            return Bound(i, x.stream, on=x.on)
-        if isinstance(x, (Alloc, Free)):
-            at = schedule.offset[x.buffer]
-            return Bound(i, "compute", self.runtime.fill(self.arena[at : at + x.buffer.nbytes], 0xFF))
-        if isinstance(x, (Stash, Fetch)):
-            return Bound(i, x.stream, self._stored(schedule, x))
-        if isinstance(x, (Offload, Prefetch)):
-            return Bound(i, x.stream, self._copy(loaded, x, host))
-        if x.stream == "host":
-            return Bound(i, x.stream, self._by_host(loaded, x, host))
-        return Bound(i, x.stream, self._prepared(schedule, x, self.arena[0:0], place))
-
-    def _by_host(self, loaded: _Loaded, x: Compute, place: int) -> Call:
-        """The call of an op that the host runs on its own bytes."""
-        inputs = loaded.schedule.program.inputs
-        arrays = {t: self._host(loaded, t, place if t in inputs else 0) for t in x.op.tensors}
-        views = {t: self.device.array(array, t) for t, array in arrays.items()}
-        return self.device.prepare_by_host(x.op, x.algorithm, views)
-
-    def _prepared(self, schedule: Schedule, x: Compute, nothing: Any, place: int = 0) -> Call:
-        if x.op.on_net:
-            assert self.engine is not None
-            return self.engine.prepare(
-                x.op, *([self._bytes(schedule, s) for s in some] for some in (x.reads, x.writes))
-            )
-        views = {s.tensor: self.device.view(self._bytes(schedule, s, place), s.tensor) for s in (*x.reads, *x.writes)}
-        workspace = self._bytes(schedule, x.workspace) if x.workspace else nothing
-        return self.device.prepare(x.op, x.algorithm, views, workspace)
-
-    def _copy(self, loaded: _Loaded, x: Offload | Prefetch, place: int = 0) -> Call:
-        device, t = self._bytes(loaded.schedule, x.stay), x.stay.tensor
-        place = place if t in loaded.schedule.program.inputs else 0
-        host = self._host(loaded, t, place) if x.leg is None else self._leg(x.leg)
-        if isinstance(x, Offload):
-            return self.runtime.copy(host, device, x.stream)
-        return self.runtime.copy(device, host, x.stream)
-
-    def _stored(self, schedule: Schedule, x: Stash | Fetch) -> Call:
-        """The call that copies a tensor from the ring to the store, or back."""
-        t, ring = x.leg.tensor, self._leg(x.leg)
-        assert schedule.staging is not None
-        if t in schedule.disk_offset:
-            assert self.disk is not None
-            move = self.disk.write if isinstance(x, Stash) else self.disk.read
-            return partial(move, self._ring(x.leg), schedule.disk_offset[t], t.name)
-        at = schedule.store_offset[t]
-        store = self.store[at : at + stored_bound(t, schedule.staging.compress)]
-        if schedule.staging.compress:
-            return (
-                partial(compress, ring, store, t.itemsize)
-                if isinstance(x, Stash)
-                else partial(decompress, store, ring, t.itemsize)
-            )
-        return partial(np.copyto, store, ring) if isinstance(x, Stash) else partial(np.copyto, ring, store)
 
     def stored(self, name: str = "TRAIN") -> dict[Tensor, int]:
         """{tensor: bytes that it took in the store in the last step}. That step must have run this program."""
@@ -242,27 +131,7 @@ class Machine:
         schedule = self.loaded[name].schedule
         if schedule.staging is None or not schedule.staging.compress:
             return {t: t.nbytes for t in schedule.store_offset}
-        return {t: taken(self.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()}
-
-    def _leg(self, leg: Leg) -> np.ndarray:
-        """The tensor's bytes in the ring."""
-        return self._ring(leg)[: leg.tensor.nbytes]
-
-    def _ring(self, leg: Leg) -> np.ndarray:
-        """The leg's bytes in the ring."""
-        at = self.arrangement.host - self.arrangement.ring + leg.at
-        return self.runtime.host[at : at + leg.nbytes]
-
-    def _bytes(self, schedule: Schedule, stay: Stay, place: int = 0) -> Any:
-        """The stay's bytes in the arena; of an early input, its `place`, 0 or 1."""
-        early = stay.tensor in schedule.program.early
-        at = schedule.offset[stay.buffer] + (place * aligned(stay.tensor.nbytes) if early else 0)
-        return self.arena[at : at + stay.tensor.nbytes]
-
-    def _host(self, loaded: _Loaded, t: Tensor, place: int = 0) -> np.ndarray:
-        base = 0 if t in loaded.schedule.program.hosted else loaded.host_base
-        at = base + loaded.schedule.host_offset[t] + place * aligned(t.nbytes)
-        return self.runtime.host[at : at + t.nbytes]
+        return {t: taken(self.binder.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()}
 
     # ---- running
 
@@ -290,7 +159,7 @@ class Machine:
             meanwhile()
         bound = self._with_inputs(loaded)
         if trace:
-            return _trace(loaded.schedule, *self.runtime.run_timed(bound))
+            return of_run(loaded.schedule, *self.runtime.run_timed(bound))
         after: Callable[[int], object] | None = None
         if check:
             after = partial(self._check, loaded.schedule)
@@ -316,7 +185,7 @@ class Machine:
             self._swap_inputs(loaded)
         self.runtime.launch(self._with_inputs(loaded), meanwhile)
 
-    def _begun(self, name: str) -> _Loaded:
+    def _begun(self, name: str) -> Loaded:
         """The program, whose step is about to begin. One that does not make the weights whole finds them so."""
         loaded = self.loaded[name]
         if self.shards:
@@ -329,18 +198,19 @@ class Machine:
         """Return when no step is in flight. Raises the error of a step that has failed."""
         self.runtime.settle()
 
-    def _swap_inputs(self, loaded: _Loaded) -> None:
+    def _swap_inputs(self, loaded: Loaded) -> None:
         """Switch to the inputs' other place. Inputs that were not written keep their values."""
         for t in loaded.schedule.program.inputs:
             if t not in loaded.fresh:
                 self.settle()  # a step in flight may copy an input out to this place
-                np.copyto(self._host(loaded, t, loaded.place ^ 1), self._host(loaded, t, loaded.place))
+                now, new = (self.binder.on_host(loaded, t, place) for place in (loaded.place, loaded.place ^ 1))
+                np.copyto(new, now)
         loaded.place ^= 1
         loaded.fresh.clear()
         if self._landed is loaded:
             self._landed = None  # the device has the inputs of its last step
 
-    def _with_inputs(self, loaded: _Loaded) -> Any:
+    def _with_inputs(self, loaded: Loaded) -> Any:
         """The binding of the next step, whose early inputs, if any, are on their way to the device.
 
         They go to the place that the last step did not read, since that step may still be running. The step before it
@@ -361,7 +231,7 @@ class Machine:
             return
         for s in x.writes:
             if floating(s.tensor.dtype):
-                yield x.op, s.tensor, self.device.array(self.runtime.read(self._bytes(schedule, s)), s.tensor)
+                yield x.op, s.tensor, self.device.array(self.runtime.read(self.binder.on_device(schedule, s)), s.tensor)
 
     def _check(self, schedule: Schedule, i: int) -> None:
         for op, tensor, values in self._results(schedule, i):
@@ -383,13 +253,13 @@ class Machine:
         t = next(t for t in loaded.schedule.program.inputs if t == tensor)
         if tuple(np.shape(array)) != t.shape:
             raise ValueError(f"{t.name} has shape {t.shape}, got an array of shape {np.shape(array)}")
-        _fill(self.device.array(self._host(loaded, t, loaded.place ^ 1), t), np.asarray(array))
+        _fill(self.device.array(self.binder.on_host(loaded, t, loaded.place ^ 1), t), np.asarray(array))
         loaded.fresh.add(t)
 
     def read(self, tensor: Tensor, program: str = "TRAIN") -> np.ndarray:
         """A copy of an output as the last step of that program left it on the host, in logical order."""
         self.runtime.wait_for_outputs()
-        return self.device.array(self._host(self.loaded[program], tensor), tensor).copy(order="C")
+        return self.device.array(self.binder.on_host(self.loaded[program], tensor), tensor).copy(order="C")
 
     def get(self, tensor: Tensor, first: int = 0, last: int | None = None) -> np.ndarray:
         """A copy of a carried or hosted tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up
@@ -512,27 +382,6 @@ class Machine:
         self.close()
 
 
-def _places(schedule: Schedule) -> list[tuple[int, int]]:
-    """The places on the host and on the device that inputs may have in a step: a binding for each."""
-    inputs, early = set(schedule.program.inputs), schedule.program.early
-    by_host = any(op in schedule.plan.beside and not inputs.isdisjoint(op.reads) for op in schedule.plan.order)
-    return list(product((0, 1) if by_host or (inputs and not early) else (0,), (0, 1) if early else (0,)))
-
-
-def _uses_inputs(schedule: Schedule, x: Instruction) -> bool:
-    """Whether it depends on the places of inputs."""
-    if isinstance(x, (Offload, Prefetch)):
-        return x.stay.tensor in schedule.program.inputs
-    return isinstance(x, Compute) and not set(schedule.program.inputs).isdisjoint(x.op.reads)
-
-
-def _last_output(schedule: Schedule) -> int | None:
-    """The index of the instruction after which all outputs are on the host; None: there are no outputs."""
-    outputs = set(schedule.program.outputs)
-    copies = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and x.stay.tensor in outputs]
-    return copies[-1] if copies else None
-
-
 def _rows(tensor: Tensor, first: int, last: int) -> Tensor:
     """A tensor of these rows alone."""
     return replace(tensor, shape=(last - first, *tensor.shape[1:]))
@@ -552,27 +401,3 @@ def _fill(view: np.ndarray, array: np.ndarray) -> None:
             np.copyto(view[:, c], array[:, c], casting="unsafe")
     else:
         np.copyto(view, array, casting="unsafe")
-
-
-def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
-    """The trace of a timed run. Allocs and Frees get the time at which the op before them ended."""
-    spans, waits, stall = [], [], 0.0
-    finished: dict[int, float] = {}
-    for i, stream, start, end in sorted(raw, key=lambda r: (r[0], r[2])):
-        x = schedule.instructions[i]
-        if isinstance(x, Wait):
-            stall += end - start if stream == "compute" else 0.0
-            if end > start:
-                waits.append(Span(i, stream, awaited(schedule, x), start, end))
-        elif isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)) and i not in finished:
-            finished[i] = end
-            spans.append(Span(i, stream, name_of(x), start, end))
-    moments: list[tuple[int, float]] = []
-    now = 0.0
-    for i, x in enumerate(schedule.instructions):
-        if isinstance(x, Compute) and x.stream == "compute":
-            now = finished[i]
-        elif isinstance(x, (Alloc, Free)):
-            moments.append((i, now))
-    memory = memory_curve(schedule, moments)
-    return Trace(tuple(spans), seconds, stall, memory, tuple(waits), tuple(moments))

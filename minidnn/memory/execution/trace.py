@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from minidnn.memory.execution.runtime import Timed
 from minidnn.memory.schedule import (
     Alloc,
     Compute,
@@ -112,3 +113,27 @@ def copied(instructions: Sequence[Instruction], schedule: Schedule) -> dict[str,
             first = arrives is not None and arrives.free is None and x.stay.tensor in inputs
             moved["input_bytes" if first else "prefetch_bytes"] += x.stay.tensor.nbytes
     return moved
+
+
+def of_run(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
+    """The trace of a timed run. Allocs and Frees get the time at which the op before them ended."""
+    spans, waits, stall = [], [], 0.0
+    finished: dict[int, float] = {}
+    for i, stream, start, end in sorted(raw, key=lambda r: (r[0], r[2])):
+        x = schedule.instructions[i]
+        if isinstance(x, Wait):
+            stall += end - start if stream == "compute" else 0.0
+            if end > start:
+                waits.append(Span(i, stream, awaited(schedule, x), start, end))
+        elif isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)) and i not in finished:
+            finished[i] = end
+            spans.append(Span(i, stream, name_of(x), start, end))
+    moments: list[tuple[int, float]] = []
+    now = 0.0
+    for i, x in enumerate(schedule.instructions):
+        if isinstance(x, Compute) and x.stream == "compute":
+            now = finished[i]
+        elif isinstance(x, (Alloc, Free)):
+            moments.append((i, now))
+    memory = memory_curve(schedule, moments)
+    return Trace(tuple(spans), seconds, stall, memory, tuple(waits), tuple(moments))

@@ -13,7 +13,7 @@ import pytest
 import minidnn
 from minidnn.backends.cuda import runtime
 from minidnn.costs import Disk, Staging
-from minidnn.memory.execution import machine as executor
+from minidnn.memory.execution import binding
 from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import BLOCK, Fetch, Stash, aligned
 from tests.backends.cuda.test_device import STEPS, baseline, trained
@@ -185,7 +185,7 @@ class Full(OSError):
 @pytest.mark.parametrize("run", ["step", "trace", "check", "launch"])
 def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeypatch):
     """It has failed at the first tensor of the third step, which is a replay unless it is timed or checked."""
-    real, fails, calls = executor.np.copyto, False, []
+    real, fails, calls = binding.np.copyto, False, []
 
     def copyto(to, source):
         calls.append(to)
@@ -198,10 +198,8 @@ def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeyp
         "step": lambda m: m.step(), "trace": lambda m: m.step(trace=True), "check": lambda m: m.step(check=True),
         "launch": lambda m: (m.launch(), m.launch()),
     }  # fmt: skip
-    kept = executor.Machine._stored
-    monkeypatch.setattr(
-        executor.Machine, "_stored", lambda self, s, x: executor.partial(copyto, *kept(self, s, x).args)
-    )
+    kept = binding.Binder._stored
+    monkeypatch.setattr(binding.Binder, "_stored", lambda self, s, x: binding.partial(copyto, *kept(self, s, x).args))
     with machine("residual", device, "vdnn_all:m", staging=staging("residual", False)) as m:
         for k in range(2):
             feed(m, k)

@@ -88,7 +88,7 @@ def inputs(found: minidnn.Net, early: bool, format: str) -> tuple[list[bytes], S
         for position in (0, 5, 10, 35):
             feeds.write(session.machine, session.programs["TRAIN"], position)
             session.step("TRAIN")
-            at = session.machine._bytes(schedule, stay, session.machine._turn)
+            at = session.machine.binder.on_device(schedule, stay, session.machine._turn)
             seen.append(session.machine.runtime.read(at[: stay.tensor.nbytes]).tobytes())
     feeds.close()
     return seen, session

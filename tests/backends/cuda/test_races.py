@@ -15,7 +15,7 @@ import pytest
 
 from minidnn.backends.cuda.runtime import CudaRuntime, Lost
 from minidnn.costs import estimate
-from minidnn.memory.execution import machine
+from minidnn.memory.execution import binding
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute, Offload, Prefetch
 from minidnn.optimizers import SGD
@@ -363,8 +363,8 @@ def test_a_batch_that_is_written_before_the_step_that_reads_there_has_ended_race
 
 
 def test_inputs_with_one_place_race_with_the_loader(monkeypatch):
-    real_copy = machine.Machine._copy
-    monkeypatch.setattr(machine.Machine, "_copy", lambda self, loaded, x, place=0: real_copy(self, loaded, x))
+    real_copy = binding.Binder._copy
+    monkeypatch.setattr(binding.Binder, "_copy", lambda self, loaded, x, place=0: real_copy(self, loaded, x))
     life = faulty()
     with pytest.raises(Unfaithful):
         followed(life)
@@ -373,7 +373,7 @@ def test_inputs_with_one_place_race_with_the_loader(monkeypatch):
 
 
 def test_poison_under_a_copy_back_races(monkeypatch):
-    monkeypatch.setattr(machine, "fillable", lambda schedule: set(range(len(schedule.instructions))))
+    monkeypatch.setattr(binding, "fillable", lambda schedule: set(range(len(schedule.instructions))))
     life = faulty(debug=True)
     with pytest.raises(Unfaithful):
         followed(life)

@@ -177,7 +177,7 @@ def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
         for k in range(4):
             m.write(data, np.full(data.shape, k, np.float32))
             m.step(meanwhile=lambda k=k: m.write(data, np.full(data.shape, k + 1, np.float32)))
-            host = m._host(m.loaded["TRAIN"], data, m.loaded["TRAIN"].place ^ 1)
+            host = m.binder.on_host(m.loaded["TRAIN"], data, m.loaded["TRAIN"].place ^ 1)
             assert (host.view(np.float32) == k + 1).all()
 
 

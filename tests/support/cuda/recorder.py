@@ -218,8 +218,8 @@ class Life:
             for prepared in loaded.bound.values():
                 prepared.calls = [(i, s, partial(self._tagged, i, call)) for i, s, call in prepared.calls]
         self._thread: Literal["main", "loader"] = "main"
-        self._host = m._host
-        m._host = self._noted_host  # type: ignore[method-assign]
+        self._host = m.binder.on_host
+        m.binder.on_host = self._noted_host  # type: ignore[method-assign]
         for run in ("run", "run_timed", "launch"):
             setattr(m.runtime, run, partial(self._noted_run, getattr(m.runtime, run)))
         self._turning = self._writing = False
@@ -230,7 +230,7 @@ class Life:
         self.api.index = None
 
     def _noted_host(self, loaded: Any, t: Any, place: int = 0) -> np.ndarray:
-        """Stands in for the machine's `_host`, which it calls before it touches the host's memory itself."""
+        """Stands in for `Binder.on_host`, which the machine calls before it touches the host's memory itself."""
         array = self._host(loaded, t, place)
         lo = array.__array_interface__["data"][0]
         writes = self._writing or (self._turning and place != loaded.place)
@@ -565,7 +565,7 @@ def followed(life: Life) -> Followed:
     streams, trace = m.runtime.streams, life.api.trace
     rank = m.engine.rank if m.engine else 0
     arena, host, a = m.runtime.arena.address, _address(m.runtime.host), m.arrangement
-    behind = host + a.host - a.ring, _address(m.store)
+    behind = host + a.host - a.ring, _address(m.binder.store)
     said = {
         (name, turn): Said(
             loaded.schedule, m.device, Place(arena, host, loaded.host_base, *behind, turn), m.debug, rank
