@@ -3,8 +3,9 @@ so much that it pays.
 
 A plan in which all stay on the device is made first. Where the bound says that no plan could be much quicker, it is
 taken. Else the bound's answer says of each tensor how much of it had better be at home on the device. What is below a
-half may go, or all that is not whole, or the optimizer's state, or everything; of the last two at first without what
-is so small that a copy of it is mostly latency. For each of these sets a bound of its own says what it could gain.
+half may go, or all that is not whole, or the optimizer's state, or everything; of the last two without what is so small
+that a copy of it is mostly latency. For each of these sets a bound of its own says what it could gain. Only if none of
+them keeps the budget do the small ones go, too.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ class Hosting:
                 found = replace(other, plan=replace(other.plan, hosted=hosted))
             if other is not None and len(self.program.ops) > SHORT:
                 break
+        if found is None and self.movable not in (nowhere, *sets):
+            other = self.planner(self.movable).within(budget)
+            found = other and replace(other, plan=replace(other.plan, hosted=self.movable))
         if found is None:
             return None
         far = found.seconds > relaxed.bound.seconds * NEAR
@@ -89,7 +93,7 @@ class Hosting:
         whose bound is above another's."""
         of_answer = (frozenset(t for t, home in relaxed.home.items() if home < part) for part in PARTS)
         small, updated = self._small(), self._updated()
-        sets = *of_answer, updated - small, self.movable - small, updated, self.movable
+        sets = *of_answer, updated - small, self.movable - small
         bounds: dict[frozenset[Tensor], float] = {}
         for hosted in dict.fromkeys(s & self.movable for s in sets):
             bound = self.planner(hosted).bound.at(budget) if hosted else None
