@@ -119,7 +119,7 @@ class _Search:
     def attempt(self, change: Change) -> bool:
         """Whether the change makes the command fit; it is planned unless the bound excludes it."""
         programs, costs = self.varied(change)
-        needs = least(programs, costs)
+        needs = least(programs, costs, enough=self.limit)
         if needs > self.limit:
             self.answer.tried.append(Tried(change, False, needs, planned=False))
             return False
@@ -194,14 +194,14 @@ class _Search:
         low, high = 0, self.asked.batch
         while high - low > 1:
             middle = (low + high) // 2
-            needs = least(*self.varied(replace(change, batch=middle)))
+            needs = least(*self.varied(replace(change, batch=middle)), enough=self.limit)
             low, high = (middle, high) if needs <= self.limit else (low, middle)
         return low
 
 
-def least(programs: Sequence[Program], costs: Costs) -> int:
-    """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy."""
-    return least_budget(_late(programs), costs)
+def least(programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
+    """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy. `enough`: as there."""
+    return least_budget(_late(programs), costs, enough)
 
 
 def _leaner(plan: Plan, costs: Costs) -> str:

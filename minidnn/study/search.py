@@ -119,7 +119,7 @@ def excluded(
 
     def least(number: int) -> int:
         tell(series[number])
-        return least_budget(make(series[number]), costs)
+        return least_budget(make(series[number]), costs, enough=budget)
 
     low, stride = (-1 if found is None else series.number(found)), 1
     high, needs = series.top + 1, 0

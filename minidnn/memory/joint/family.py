@@ -6,6 +6,7 @@ Each candidate is a program with a bound of its own (bound.py). No plan of any o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import Bound, LowerBound
@@ -20,9 +21,12 @@ class Family:
 
     def __init__(self, program: Program, costs: Costs) -> None:
         """Raises linear.NoSolver without the package highspy."""
-        self._costs = costs
-        self._programs = [program, *candidates(program)]
+        self._whole, self._costs = program, costs
         self._bounds: dict[Program, LowerBound] = {}
+
+    @cached_property
+    def _parted(self) -> list[Program]:
+        return list(candidates(self._whole))
 
     def _bound(self, program: Program) -> LowerBound:
         if program not in self._bounds:
@@ -31,28 +35,32 @@ class Family:
 
     def at(self, budget: int) -> Bound | None:
         """The bound for `budget` bytes; None: no plan of the family keeps it."""
-        return _lowest([self._bound(program).at(budget) for program in self._programs])
+        return _lowest([self._bound(program).at(budget) for program in (self._whole, *self._parted)])
 
     def closest(self, budget: int) -> Bound | None:
         """`at`, closer where ops run as a whole (LowerBound.closest)."""
-        whole, *parts = self._programs
-        return _lowest([self._bound(whole).closest(budget), *(self._bound(made).at(budget) for made in parts)])
+        parts = (self._bound(made).at(budget) for made in self._parted)
+        return _lowest([self._bound(self._whole).closest(budget), *parts])
 
-    def least(self) -> int:
+    def least(self, enough: int = 0) -> int:
         """Bytes: no plan of the family keeps a budget below this. Each candidate needs fewer bytes than those before:
-        the last one is asked, and the program as a whole."""
-        return min(self._bound(program).least() for program in (self._programs[0], self._programs[-1]))
+        the last one is asked, and the program as a whole. If that needs at most `enough`, no other is asked."""
+        found = self._bound(self._whole).least()
+        last = () if found <= enough else self._parted[-1:]
+        return min([found, *(self._bound(made).least() for made in last)])
 
 
 def _lowest(found: Sequence[Bound | None]) -> Bound | None:
     return min((bound for bound in found if bound is not None), key=lambda bound: bound.seconds, default=None)
 
 
-def least_budget(programs: Sequence[Program], costs: Costs) -> int:
-    """Bytes: no plan of the family keeps a budget below this, with these programs in one arena.
+def least_budget(programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
+    """Bytes: no plan of the family keeps a budget below this, with these programs in one arena. It may be more than the
+    least such number if it is at most `enough`.
 
     Raises linear.NoSolver without the package highspy.
     """
     programs = [p.hosting(p.movable) for p in programs]
     base = homes(*programs).nbytes
-    return max(Family(p, costs).least() + base - homes(p).nbytes for p in programs)
+    more = {p: base - homes(p).nbytes for p in programs}  # of the arena, for other programs
+    return max(Family(p, costs).least(enough - more[p]) + more[p] for p in programs)
