@@ -65,7 +65,7 @@ class Facts:
                     self.uses[t].append(p)
             for t in op.writes:
                 self.writers[t].append(p)
-        firsts = {t: self.uses[t][0] for t in self.inputs if self.uses[t]}
+        firsts = {t: self.uses[t][0] for t in self.inputs if t in self.uses}
         reads = {p: frozenset(ops[p].reads) for p in set(firsts.values())}
         self.arrives = {t: p for t, p in firsts.items() if t in reads[p]}
         self.maker = self._makers()
