@@ -22,7 +22,13 @@ def train(net, device, policy, **options):
         base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9
     )
     with minidnn.Solver(
-        loaded(NET_FILES / f"{net}.yaml"), policy=policy, device=opened(device), seed=3, data=data, **parameters, **options
+        loaded(NET_FILES / f"{net}.yaml"),
+        policy=policy,
+        device=opened(device),
+        seed=3,
+        data=data,
+        **parameters,
+        **options,
     ) as solver:
         before = {name: array.copy() for name, array in solver.values().items()}
         losses = []
