@@ -65,6 +65,8 @@ SETTINGS = {
 # These variables hold both sides to AVX2: oneDNN and our own kernels, PyTorch's kernels, MKL.
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 ROUNDS = 7
+SIDE = 3072  # rows and columns of the matrices of the largest product
+COPIED = 256 << 20  # bytes of the largest copy: more than the caches hold
 PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep
 BUSY = 0.05  # a share of the machine's cores; if other processes take more, the report warns about the times
 RESULTS = Path(__file__).with_name("results")
@@ -109,7 +111,7 @@ def compared(
                 theirs[settings, layout], peers[settings, layout] = side, peer
                 for policy, facts in mine["policies"].items():
                     _agree(policy, facts["losses"], f"{layout}, {settings}", peer["losses"])
-        limits = side.ask("limits")
+        limits = side.ask("limits", SIDE, COPIED)
         cases = [(ours, (p, p)) for p in wanted] + [(side, case) for case, side in theirs.items()]
         turns, others = _rounds(cases, rounds, tell)
     finally:

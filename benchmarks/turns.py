@@ -25,8 +25,6 @@ TURN = 0.5  # seconds that the steps of a turn take at least
 SHORT = 0.25  # seconds; if a step takes less, the first of a turn is not counted, since its caches are cold
 PRODUCTS = ("convolution", "inner_product")  # families of ops
 WARM = 2  # steps that are run before any is counted
-SIDE = 3072  # rows and columns of the matrices of the largest product
-COPIED = 256 << 20  # bytes of the largest copy
 PATIENCE = 10.0  # seconds that an interrupted side has to end by itself
 
 Tell = Callable[[int, int, str], object]  # called with (how many are done, of how many, a name of the work at hand)
@@ -164,16 +162,16 @@ class Theirs:
         trainer = self.trainers[layout]
         return _timed(lambda: trainer.step().item())
 
-    def limits(self) -> dict[str, float]:
-        """What the machine does at its best, by PyTorch: `flops` a second in a large product of matrices, and `bytes` a
-        second that a copy larger than the caches moves (each byte read and written)."""
+    def limits(self, side: int, copied: int) -> dict[str, float]:
+        """What the machine does at its best, by PyTorch: `flops` a second in a product of matrices of so many rows and
+        columns, and `bytes` a second that a copy of `copied` bytes moves (each byte read and written)."""
         import torch
 
-        a, b, product = (torch.rand(SIDE, SIDE) for _ in range(3))
-        source = torch.rand(COPIED // 4)
+        a, b, product = (torch.rand(side, side) for _ in range(3))
+        source = torch.rand(copied // 4)
         target = torch.empty_like(source)
         taken = _fastest(lambda: torch.mm(a, b, out=product))
-        return {"flops": 2 * SIDE**3 / taken, "bytes": 2 * COPIED / _fastest(lambda: target.copy_(source))}
+        return {"flops": 2 * side**3 / taken, "bytes": 2 * copied / _fastest(lambda: target.copy_(source))}
 
 
 def _fastest(work: Callable[[], object]) -> float:

@@ -22,7 +22,15 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 @pytest.fixture
-def own_cache(tmp_path, monkeypatch) -> Path:
+def small_copies(monkeypatch) -> None:
+    """Copies between device and host are measured with few bytes, where what is measured does not matter."""
+    from minidnn.measuring.link import link, ops
+
+    monkeypatch.setattr(link, "__defaults__", (1 << 16, 1, ops(1 << 14, 32)))
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch, small_copies) -> Path:
     """A user's cache of the test's own: empty, but for our compiled kernels, which take a while."""
     compiled, folder = cache.home() / "native", tmp_path / "cache"
     cache.make_folder(compiled / "any")

@@ -132,6 +132,8 @@ def cache(own_cache):
 
 
 def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(cpu, "SIDE", 256)
+    monkeypatch.setattr(cpu, "COPIED", 1 << 20)
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(cpu, "RESULTS", tmp_path / "results")
     argv = ["--networks", "lenet:4", "--policies", "liveness:p", "--rounds", "1", "--threads", "1", "--json", "--save"]

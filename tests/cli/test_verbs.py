@@ -228,7 +228,7 @@ def test_compare_runs_with_facts_that_run_and_simulates_with_others(folder, caps
 
 
 @pytest.mark.slow
-def test_devices(capsys):
+def test_devices(capsys, small_copies):
     found = answer(capsys, "devices")
     by = {d["name"]: d for d in found["devices"]}
     assert by["cpu"]["available"] and by["cpu"]["memory_bytes"] > 2**20 and by["reference"]["available"]

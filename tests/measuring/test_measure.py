@@ -41,7 +41,7 @@ def program(channels=4):
 
 
 @pytest.mark.slow
-def test_measures_each_algorithm_once_and_remembers(tmp_path):
+def test_measures_each_algorithm_once_and_remembers(tmp_path, small_copies):
     device = open_device("cpu")
     told = []
     known = costs.measurements(device, tmp_path)

@@ -17,9 +17,10 @@ from minidnn.study.frontier import frontier
 from tests.support.programs import PROGRAMS, costs, forward_only
 
 
-@pytest.fixture(scope="module", params=["residual", "inception"])
+@pytest.fixture(scope="module", params=[("residual", 2), ("inception", 1)], ids=lambda p: p[0])
 def found(request):
-    program = PROGRAMS[request.param]()
+    name, blocks = request.param
+    program = PROGRAMS[name](blocks)
     return frontier([program, forward_only(program)], ["vdnn_all:m", "sqrt_n"], costs(bandwidth=5e8), 5)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from minidnn.program import Tensor
 from tests.support.op_examples import Example, examples
 
-ALL = list(examples())
+ALL = examples()
 
 
 TOLERANCE = 2e-5  # relative to the largest value; float32 sums of a few thousand products differ so with their order

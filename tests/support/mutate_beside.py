@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule, Wait
+from tests.support.hunt import Change
 from tests.support.mutate import with_instructions, without
 
-Change = Callable[[Schedule, random.Random], "Schedule | None"]  # None: there is nothing to change in this way
 FAR = (1, 2, 5, 20, 80)
 
 
@@ -144,7 +143,7 @@ def homeless(s: Schedule, r: random.Random) -> Schedule | None:
     return out
 
 
-CHANGES: tuple[Change, ...] = (
+CHANGES: tuple[Change[Schedule], ...] = (
     dropped_wait, earlier_wait, other_stream_waits, dropped, repeated, early, late, late_gradient, other_time_in,
     other_stay, other_op, other_algorithm, other_stream, other_place, homeless,
 )  # fmt: skip

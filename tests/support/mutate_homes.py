@@ -17,11 +17,11 @@ from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.plan import Plan, Trip, complete
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule, Wait, aligned
 from minidnn.program import Tensor
+from tests.support.hunt import Change
 from tests.support.mutate import with_instructions, without
 from tests.support.programs import costs
 
 Schedules = list[Schedule]
-Change = Callable[[Schedules, random.Random], Schedules | None]
 
 
 def lost(schedules: Sequence[Schedule]) -> str | None:
@@ -91,7 +91,7 @@ def _planned(schedules: Schedules, s: Schedule, trips: Sequence[Trip]) -> Schedu
     return [(eager(made) if s.plan.eager else made) if other is s else other for other in schedules]
 
 
-def _travel(change: Callable[[Trip, random.Random], Trip | None], wanted: Callable[[Trip], bool]) -> Change:
+def _travel(change: Callable[[Trip, random.Random], Trip | None], wanted: Callable[[Trip], bool]) -> Change[Schedules]:
     """The change that makes another trip of one, or none."""
 
     def changed(schedules: Schedules, r: random.Random) -> Schedules | None:
@@ -276,7 +276,7 @@ def _leaves(trip: Trip) -> bool:
     return trip.out is not None and trip.back is None
 
 
-CHANGES: tuple[Change, ...] = (
+CHANGES: tuple[Change[Schedules], ...] = (
     _travel(never_home, _leaves), _travel(home_without_a_copy, _leaves), _travel(home_before_the_update, _leaves),
     _travel(read_before_it_comes, lambda trip: trip.arrive is not None),
     _travel(gone_too_soon, lambda trip: trip.free is not None),

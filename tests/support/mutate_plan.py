@@ -8,7 +8,6 @@ ValueError for a plan that contradicts itself.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 from minidnn.memory.lowering.eager import eager
@@ -16,9 +15,8 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Slot, Trip
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule, Wait
+from tests.support.hunt import Change
 from tests.support.mutate import with_instructions, without
-
-Change = Callable[[Schedule, random.Random], Schedule | None]
 
 
 def _with_plan(s: Schedule, **fields) -> Schedule:
@@ -169,7 +167,7 @@ def copy_waits_for_nothing(s: Schedule, r: random.Random) -> Schedule | None:
     return without(s, r.choice(waits)) if waits else None
 
 
-CHANGES: tuple[Change, ...] = (
+CHANGES: tuple[Change[Schedule], ...] = (
     share_one_more, share_with_another, share_in_another_run, share_a_slot,
     out_too_soon, never_out, out_in_a_later_gap, back_too_soon, arrives_too_late,
     back_in_another_order, no_wait_for_a_copy, copy_waits_for_nothing,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
 from dataclasses import replace
 
 from minidnn.memory.schedule import Compute, Free, Instruction, Prefetch, Schedule, Stay, Wait
+from tests.support.hunt import Change
 from tests.support.mutate import with_instructions, without
-
-Change = Callable[[Schedule, random.Random], "Schedule | None"]  # None: there is nothing to change in this way
 
 
 def communications(s: Schedule) -> list[int]:
@@ -189,7 +187,7 @@ def copied_while_sent(s: Schedule, r: random.Random) -> Schedule | None:
     return _moved(s, i, r.choice([k for k in at if k < i]) - i + r.choice([0, 1]))
 
 
-CHANGES: tuple[Change, ...] = (
+CHANGES: tuple[Change[Schedule], ...] = (
     dropped_wait, earlier_wait, other_stream_waits, dropped, repeated, swapped, moved, early_reader, late_maker,
     early_update, early_free, other_operand, crossed, other_stream, overwritten, other_ranks, copied_while_sent,
 )  # fmt: skip

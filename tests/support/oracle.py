@@ -80,9 +80,12 @@ def broken(s: Schedule) -> str | None:
                 host = ("host", *host_cells(x.stay.tensor)) if x.leg is None else ("ring", *ring_cells(x.leg))
                 accesses.append((i, *host, out))
     beside = [host_cells(t, 1) for t in s.program.inputs if t in s.host_offset]  # the next batch is written there
-    seen: dict[str, list[tuple[int, int, int, bool]]] = {}  # accesses, by place
+    seen: dict[str, list[tuple[int, int, int]]] = {}  # accesses, by place
+    written: dict[str, list[tuple[int, int, int]]] = {}  # those that write
     for i, place, lo, hi, w in accesses:
-        seen.setdefault(place, []).append((i, lo, hi, w))
+        seen.setdefault(place, []).append((i, lo, hi))
+        if w:
+            written.setdefault(place, []).append((i, lo, hi))
         if place == "host" and (lo < 0 or hi * CELL > s.host_bytes):
             return f"{i} is outside the host's bytes"
         if place == "host" and any(lo < hi2 and lo2 < hi for lo2, hi2 in beside):
@@ -91,8 +94,8 @@ def broken(s: Schedule) -> str | None:
             return f"{i} is outside the arena"
         if place == "ring" and (lo < 0 or hi * CELL > s.ring + CELL - 1):
             return f"{i} is outside the ring"
-        for j, lo2, hi2, w2 in seen[place]:
-            if lo < hi2 and lo2 < hi and (w or w2) and j < i and not before[i] >> j & 1:
+        for j, lo2, hi2 in seen[place] if w else written.get(place, ()):
+            if lo < hi2 and lo2 < hi and j < i and not before[i] >> j & 1:
                 return f"{i} and {j} race"
 
     value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs, *s.program.hosted)}

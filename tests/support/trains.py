@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 import minidnn
+from minidnn.backends import open_device
 from tests.support.paths import NET_FILES
 
 STEPS = 3
+opened = cache(open_device)  # it makes the recipes of an op once
+loaded = cache(minidnn.load)
 
 
 def train(net, device, policy, **options):
@@ -18,9 +21,14 @@ def train(net, device, policy, **options):
     parameters = dict(
         base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9
     )
-    file = NET_FILES / f"{net}.yaml"
     with minidnn.Solver(
-        minidnn.load(file), policy=policy, device=device, seed=3, data=data, **parameters, **options
+        loaded(NET_FILES / f"{net}.yaml"),
+        policy=policy,
+        device=opened(device),
+        seed=3,
+        data=data,
+        **parameters,
+        **options,
     ) as solver:
         before = {name: array.copy() for name, array in solver.values().items()}
         losses = []

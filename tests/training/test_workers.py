@@ -182,6 +182,7 @@ def test_a_net_that_is_refused_leaves_no_process(case, forked):
     assert len(forked) == 4 and ended(forked)
 
 
+@pytest.mark.usefixtures("default_handlers")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_to_all_processes_ends_all_of_them(case, number, code):
     """Ctrl-C goes to the workers, too, and they ignore it. All hold the output, which ends with the last of them."""

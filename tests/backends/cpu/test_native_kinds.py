@@ -32,7 +32,7 @@ from minidnn.backends.reference import KERNELS
 from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 
-ALL = list(examples())
+ALL = examples()
 FAMILIES = (
     activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move, norms, pooling,
     resize, row_norm, summary, update,

@@ -44,7 +44,7 @@ def test_every_command_says_what_is_missing(command, capsys, without):
 
 
 @pytest.mark.slow
-def test_devices_says_it_too(capsys, without):
+def test_devices_says_it_too(capsys, without, small_copies):
     assert main(["devices", "cuda", "--json"]) == 2
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     known = {name: value for name, value in device.items() if value is not None}

@@ -38,11 +38,10 @@ def sanitized(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
-@pytest.mark.parametrize("half", [0, 1])
-def test_kernels_stay_within_their_tensors(half):
-    done = sanitized(*KINDS[half::2])
+def test_kernels_stay_within_their_tensors():
+    done = sanitized(*KINDS)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    assert f"of {len(KINDS[half::2])} kinds" in done.stdout
+    assert f"of {len(KINDS)} kinds" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from minidnn.backends.reference import KERNELS, NoKernel, ReferenceDevice
 from minidnn.program import DEFAULT, Op, Pass, Tensor
 from tests.support.op_examples import Example, examples, expected, run, summed
 
-ALL = list(examples())
+ALL = examples()
 BY_KIND = pytest.mark.parametrize("kind", sorted(KERNELS))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from functools import partial
+from functools import cache, partial
 from time import sleep
 from zlib import crc32
 
@@ -39,13 +39,26 @@ def train(program, policy, steps=3, trace=False, budget=None, **options):
     return out, last, arrangement.schedules["TRAIN"]
 
 
+@cache
+def made(name):
+    return PROGRAMS[name]()
+
+
+@cache
+def by_baseline(program, steps):
+    return train(program, "baseline:m", steps)[0]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", quick_are(["residual", "inception"], PROGRAMS))
 def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, policy):
-    program = PROGRAMS[name]()
-    want, _, _ = train(program, "baseline:m")
+    program = made(name)
+    want = by_baseline(program, 3)
     got, _, _ = train(program, policy, debug=True, delays=1e-3, seed=crc32(f"{name} {policy}".encode()))
     assert got == want
+
+
+TWO = PROGRAMS["residual"](2), wild_graph(3, 8)
 
 
 @pytest.mark.slow
@@ -53,7 +66,7 @@ def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, 
 def test_live_bytes_are_the_planned_ones_at_every_execution(policy):
     """Measured while it trains under the smallest budget, poisoned and late; what is live at each op, and the numbers
     that come of it."""
-    for program in (PROGRAMS["residual"](2), wild_graph(3, 8)):
+    for program in TWO:
         with pytest.raises(BudgetError) as refused:
             arrange([program], policy, costs(), budget=0)
         for budget in (None, refused.value.smallest):
@@ -64,7 +77,7 @@ def test_live_bytes_are_the_planned_ones_at_every_execution(policy):
             times = [at for at, _ in trace.memory]
             measured = [trace.memory[bisect_right(times, span.start) - 1][1] for span in computes]
             assert measured == s.curve()[here].tolist() and max(measured) == s.live_peak
-            assert got == train(program, "baseline:m", 2)[0]
+            assert got == by_baseline(program, 2)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -22,6 +22,7 @@ from minidnn.program import FORWARD, Program
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from tests.support.decisions import HUGE, at_random, placed
+from tests.support.examples import TIMES
 from tests.support.oracle import broken
 from tests.support.paths import NET_FILES
 from tests.support.programs import PROGRAMS, costs, wild_graph
@@ -50,7 +51,7 @@ def tried(program: Program, device: Costs, r: random.Random) -> tuple[int, int]:
     """Check some decisions at random. Returns how many ops ran again, and how many trips were made."""
     ev = Evaluator(Facts(program, device))
     runs = trips = 0
-    for _ in range(12):
+    for _ in range(8 * TIMES):
         at_random(ev, r)
         try:
             ev.evaluate(HUGE)

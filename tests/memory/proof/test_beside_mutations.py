@@ -9,21 +9,20 @@ independent oracle says which of the changed schedules are wrong; the others are
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import replace
-from itertools import cycle
 
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.zero_offload import updates
-from minidnn.memory.proof.verify import ScheduleError, verify
+from minidnn.memory.proof.verify import verify
 from minidnn.memory.schedule import Schedule
 from minidnn.optimizers.trust import LAMB
 from minidnn.program import Op, Pass, Program, Role, Tensor
 from tests.support import several
 from tests.support.examples import TIMES
+from tests.support.hunt import hunted
 from tests.support.mutate_beside import CHANGES, by_host, dropped_wait, early
 from tests.support.oracle import broken
 from tests.support.programs import chain, costs
@@ -68,24 +67,6 @@ def test_500_wrong_schedules_of_ops_of_the_host_are_refused():
     for s in every:
         verify(s)
         assert broken(s) is None and by_host(s)
-    wrong, harmless = Counter(), Counter()
-    for change in cycle((*CHANGES, dropped_wait, dropped_wait, early)):
-        if wrong.total() >= WRONG:
-            break
-        changed = change(r.choice(every), r)
-        if changed is None:
-            continue
-        why = broken(changed)
-        if why is None:
-            harmless[change] += 1
-            continue
-        wrong[change] += 1
-        try:
-            verify(changed)
-        except ScheduleError:
-            continue
-        raise AssertionError(f"{change.__name__} is not refused: {why}")
-    print(f"\n{'':24}{'wrong, refused':>16}{'harmless':>12}")
-    for change in CHANGES:
-        print(f"{change.__name__:24}{wrong[change]:16}{harmless[change]:12}")
+    changes = (*CHANGES, dropped_wait, dropped_wait, early)
+    wrong = hunted(every, changes, WRONG, r, lambda s, *_: broken(s), lambda s, _: verify(s))
     assert len(wrong) >= len(CHANGES) - 1

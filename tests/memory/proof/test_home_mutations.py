@@ -8,19 +8,18 @@ right for each program and wrong for all. Independent oracles say which changes 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from itertools import cycle
 
 import pytest
 
 import minidnn
 from minidnn.memory.planning import arrange
-from minidnn.memory.proof.verify import ScheduleError, verify_all
+from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Schedule
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from tests.support.examples import TIMES
+from tests.support.hunt import hunted
 from tests.support.mutate_homes import CHANGES, lost
 from tests.support.oracle import broken
 from tests.support.paths import NET_FILES
@@ -51,28 +50,5 @@ def test_500_wrong_homes_are_refused():
         verify_all(schedules)
         assert wrong(schedules) is None
         assert any(s.program.hosted for s in schedules)
-    counted, contradicting, harmless = Counter(), Counter(), Counter()
-    kinds = cycle(CHANGES)
-    while counted.total() < WRONG:
-        change = next(kinds)
-        try:
-            changed = change(r.choice(nets), r)
-        except ValueError:
-            contradicting[change] += 1
-            continue
-        if changed is None:
-            continue
-        why = wrong(changed)
-        if why is None:
-            harmless[change] += 1
-            continue
-        counted[change] += 1
-        try:
-            verify_all(changed)
-        except ScheduleError:
-            continue
-        raise AssertionError(f"{change.__name__} is not refused: {why}")
-    print(f"\n{'':30}{'wrong, refused':>16}{'not lowered':>14}{'harmless':>12}")
-    for change in CHANGES:
-        print(f"{change.__name__:30}{counted[change]:16}{contradicting[change]:14}{harmless[change]:12}")
-    assert all(counted[change] for change in CHANGES)
+    found = hunted(nets, CHANGES, WRONG, r, lambda changed, *_: wrong(changed), lambda changed, _: verify_all(changed))
+    assert all(found[change] for change in CHANGES)

@@ -8,16 +8,16 @@ wrongly, gap by gap. An independent oracle says which of the changed plans are w
 from __future__ import annotations
 
 import random
-from collections import Counter
 from itertools import cycle, islice
 
 import pytest
 
 from minidnn.memory.planning import unproved
-from minidnn.memory.proof.verify import ScheduleError, verify
+from minidnn.memory.proof.verify import verify
 from minidnn.memory.schedule import Schedule
 from tests.support.decisions import schedule_at_random
 from tests.support.examples import TIMES
+from tests.support.hunt import hunted
 from tests.support.mutate_plan import CHANGES
 from tests.support.oracle import broken
 from tests.support.programs import PROGRAMS, costs, normed, wild_graph
@@ -55,30 +55,5 @@ def test_500_wrong_plans_are_refused():
     for s in schedules:
         verify(s)
         assert broken(s) is None
-    wrong, contradicting, harmless = Counter(), Counter(), Counter()
-    kinds = cycle(CHANGES)
-    while wrong.total() < WRONG:
-        change = next(kinds)
-        try:
-            changed = change(r.choice(schedules), r)
-        except ValueError:
-            contradicting[change] += 1
-            continue
-        if changed is None:
-            continue
-        why = broken(changed)
-        if why is None:
-            harmless[change] += 1
-            schedules.append(changed)  # another change may make it wrong
-            continue
-        wrong[change] += 1
-        try:
-            verify(changed)
-        except ScheduleError:
-            continue
-        raise AssertionError(f"{change.__name__} is not refused: {why}")
-    print(f"\n{'':24}{'wrong, refused':>16}{'not lowered':>14}{'harmless':>12}")
-    for change in CHANGES:
-        print(f"{change.__name__:24}{wrong[change]:16}{contradicting[change]:14}{harmless[change]:12}")
-    print(f"{'':24}{wrong.total():16}{contradicting.total():14}{harmless.total():12}")
+    wrong = hunted(schedules, CHANGES, WRONG, r, lambda s, *_: broken(s), lambda s, _: verify(s), goes_on=True)
     assert all(wrong[change] for change in CHANGES)

@@ -4,19 +4,21 @@ vectors, threads and blocks end."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
 from minidnn.programs.updates import SumAttrs
-from tests.support.op_examples import Example, Maker, attrs, examples, sums
+from tests.support.op_examples import Example, Maker, attrs, examples, once, sums
 from tests.support.op_examples.windows import ceil_mode
 
 
-def all_examples() -> list[Example]:
+@cache
+def all_examples() -> tuple[Example, ...]:
     """The examples of all kinds that the cuda backend has kernels for."""
-    return [*examples(), *more()]
+    return *examples(), *once(more())
 
 
 def more(seed: int = 1) -> Iterator[Example]:

@@ -7,6 +7,7 @@ Example does not depend on a device; `place` puts its tensors into an arena as a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from tests.support.op_examples.activations import activations
 from tests.support.op_examples.algebra import algebra
@@ -22,6 +23,7 @@ from tests.support.op_examples.maker import (
     compiled,
     expected,
     guarded,
+    once,
     place,
     run,
     together,
@@ -36,7 +38,7 @@ from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
-    "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "summed", "sums",
+    "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "summed", "sums",
     "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
@@ -46,8 +48,13 @@ OWN = (
 )  # fmt: skip
 
 
-def examples(seed: int = 0) -> Iterator[Example]:
+@cache
+def examples() -> tuple[Example, ...]:
     """Examples of every kind, in several geometries each."""
+    return once(_examples())
+
+
+def _examples(seed: int = 0) -> Iterator[Example]:
     m = Maker(seed)
     yield from convolutions(m)
     yield from poolings(m)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, make_dataclass, replace
 from functools import cache
 
@@ -27,6 +28,15 @@ class Example:
     op: Op
     data: dict[Tensor, np.ndarray]  # the values of the tensors that the op reads
     exact: bool = False  # results must have the same bits, as indices and copies do
+
+
+def once(made: Iterable[Example]) -> tuple[Example, ...]:
+    """Examples that tests share: nobody may change their data."""
+    made = tuple(made)
+    for e in made:
+        for x in e.data.values():
+            x.flags.writeable = False
+    return made
 
 
 class Maker:
