@@ -33,14 +33,22 @@ class Family:
             self._bounds[program] = LowerBound(Facts(program, self._costs))
         return self._bounds[program]
 
+    def _all(self) -> list[LowerBound]:
+        return [self._bound(program) for program in (self._whole, *self._parted)]
+
     def at(self, budget: int) -> Bound | None:
         """The bound for `budget` bytes; None: no plan of the family keeps it."""
-        return _lowest([self._bound(program).at(budget) for program in (self._whole, *self._parted)])
+        return _lowest([bound.at(budget) for bound in self._all()])
 
     def closest(self, budget: int) -> Bound | None:
-        """`at`, closer where ops run as a whole (LowerBound.closest)."""
-        parts = (self._bound(made).at(budget) for made in self._parted)
-        return _lowest([self._bound(self._whole).closest(budget), *parts])
+        """`at`, closer where programs are short (LowerBound.closest)."""
+        found: Bound | None = None
+        far = [(at.seconds, n, bound) for n, bound in enumerate(self._all()) if (at := bound.at(budget)) is not None]
+        for seconds, _, bound in sorted(far, key=lambda one: one[:2]):
+            if found is not None and seconds >= found.seconds:
+                break
+            found = _lowest([found, bound.closest(budget)])
+        return found
 
     def least(self, enough: int = 0) -> int:
         """Bytes: no plan of the family keeps a budget below this. Each candidate needs fewer bytes than those before:
