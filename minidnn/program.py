@@ -265,9 +265,9 @@ class Program:
         return frozenset((*self.inputs, *self.carried, *self.outputs, *self.hosted))
 
     @cached_property
-    def lasting(self) -> tuple[Tensor, ...]:
-        """The tensors that live across steps, on the device or on the host."""
-        return (*self.carried, *self.hosted)
+    def lasting(self) -> Collection[Tensor]:
+        """The tensors that live across steps, on the device or on the host, in this order. Membership is quick."""
+        return dict.fromkeys((*self.carried, *self.hosted))
 
     @cached_property
     def movable(self) -> frozenset[Tensor]:

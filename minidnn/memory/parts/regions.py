@@ -36,8 +36,7 @@ def candidates(program: Program) -> Iterator[Program]:
 
 def _need(program: Program) -> int:
     """Bytes of the op that needs most, with all that must live on the device from step to step."""
-    lasting = frozenset(program.lasting)
-    most = max((nbytes(t for t in op.tensors if t not in lasting) for op in program.ops), default=0)
+    most = max((nbytes(t for t in op.tensors if t not in program.lasting) for op in program.ops), default=0)
     return nbytes(t for t in program.carried if t not in program.movable) + most
 
 
@@ -51,14 +50,13 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Regi
            without one runs as a whole. None: as few as will do
     """
     found: list[Region] = []
-    lasting = frozenset(program.lasting)
     region: list[Op] = []
     inside, behind, parts, waiting = Touched(), Touched(), 0, 0
     for op in program.ops:
         wanted = _parts(program, op, most, count)
         if not wanted and (inside.before(op) or behind.before(op)):
             behind.add(op)
-            waiting += nbytes(t for t in op.reads if t not in lasting)
+            waiting += nbytes(t for t in op.reads if t not in program.lasting)
         apart = region and (region[0].during in FORWARD) != (op.during in FORWARD)
         if waiting > most or (wanted and (wanted != parts or apart or behind.before(op))):
             if region:

@@ -187,8 +187,7 @@ def refused(program: Program, op: Op, count: int) -> str | None:
         return f"an op of kind {op.kind} needs all rows at once"
     if found.rows % count or count < 2:
         return f"its {found.rows} rows are not {count} equal parts"
-    fixed = program.fixed.intersection(t for t in found.tensors if t in op.writes)
-    lasting = next((t for t in found.tensors if t in fixed and t in program.lasting), None)
+    lasting = next((t for t in found.tensors if t in op.writes and t in program.lasting), None)
     return None if lasting is None else f"it writes {lasting.name}, which lives from step to step"
 
 
