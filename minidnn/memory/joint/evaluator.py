@@ -150,10 +150,11 @@ class Evaluator:
         def numbers(tensors: Iterable[Tensor]) -> list[int]:
             return [number[t] for t in dict.fromkeys(tensors) if t in number]
 
-        self._lists("read", [numbers(op.reads) for op in facts.ops])
-        self._lists("write", [numbers(op.writes) for op in facts.ops])
-        read = [set(op.reads) for op in facts.ops]
-        self._keep("renews", [self.tensors[i] in read[p] for p, op in enumerate(facts.ops) for i in numbers(op.writes)])
+        reads = [numbers(op.reads) for op in facts.ops]
+        writes = [numbers(op.writes) for op in facts.ops]
+        self._lists("read", reads)
+        self._lists("write", writes)
+        self._keep("renews", [i in own for own, some in zip(map(set, reads), writes, strict=True) for i in some])
         pairs = [[(a, b) for a, b in op.inplace if a not in fixed and b not in fixed] for op in facts.ops]
         self._keep("pairs_at", [0, *accumulate(map(len, pairs))])
         self._keep("pair_read", [number[a] for one in pairs for a, _ in one])

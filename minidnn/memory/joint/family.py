@@ -43,8 +43,8 @@ class Family:
     def closest(self, budget: int) -> Bound | None:
         """`at`, closer where programs are short (LowerBound.closest)."""
         found: Bound | None = None
-        far = [(at.seconds, n, bound) for n, bound in enumerate(self._all()) if (at := bound.at(budget)) is not None]
-        for seconds, _, bound in sorted(far, key=lambda one: one[:2]):
+        far = [(at.seconds, bound) for bound in self._all() if (at := bound.at(budget)) is not None]
+        for seconds, bound in sorted(far, key=lambda one: one[0]):
             if found is not None and seconds >= found.seconds:
                 break
             found = _lowest([found, bound.closest(budget)])

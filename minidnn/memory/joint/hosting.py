@@ -54,25 +54,29 @@ class Hosting:
     def within(self, budget: int) -> Found | None:
         """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
         nowhere = frozenset[Tensor]()
-        found = self.planner(nowhere).within(budget)
+        found = self._with(nowhere, budget)
         relaxed = self.bound.relaxed(budget)
         if relaxed is None:
             return None
         sets = self._sets(relaxed, budget, math.inf if found is None else found.seconds)
         for hosted in sets if found is None or self.trains else ():
             self.tell(f"{len(hosted)} tensors on the host")
-            other = self.planner(hosted).within(budget)
+            other = self._with(hosted, budget)
             if other is not None and (found is None or other.seconds * (1 + PAYS) < found.seconds):
-                found = replace(other, plan=replace(other.plan, hosted=hosted))
+                found = other
             if other is not None and len(self.program.ops) > SHORT:
                 break
         if found is None and self.movable not in (nowhere, *sets):
-            other = self.planner(self.movable).within(budget)
-            found = other and replace(other, plan=replace(other.plan, hosted=self.movable))
+            found = self._with(self.movable, budget)
         if found is None:
             return None
         far = found.seconds > relaxed.bound.seconds * NEAR
         return replace(found, bound=(far and self.bound.closest(budget)) or relaxed.bound)
+
+    def _with(self, hosted: frozenset[Tensor], budget: int) -> Found | None:
+        """The plan found with these tensors on the host."""
+        found = self.planner(hosted).within(budget)
+        return None if found is None else replace(found, plan=replace(found.plan, hosted=hosted))
 
     def leanest(self) -> Plan:
         """The plan with the lowest arena found, whatever its seconds: all lives on the host that can."""

@@ -190,23 +190,29 @@ class Planner:
                 found.append((outcome.seconds, number, plan))
             if found and (number == 0 or number > found[0][1]):  # the one behind the first may be quicker
                 break
-        limit = budget
-        for _ in range(0 if found else LESS):
-            limit -= arena - budget
-            less = self.repair.walk(limit, 0)
-            if less is None:
-                break
-            plan = ev.plan()
-            arena = self._arena(plan, budget)
-            if arena <= budget:
-                found.append((less.seconds, 0, plan))
-                break
-        if not found:
+        if found:
+            seconds, _, plan = min(found)
+        elif (less := self._fewer_live(budget, arena)) is not None:
+            seconds, plan = less
+        else:
             return None
-        seconds, _, plan = min(found)
         if seconds > bound.seconds * NEAR:
             bound = self.bound.closest(budget) or bound
         return Found(plan, seconds, bound)
+
+    def _fewer_live(self, budget: int, arena: int) -> tuple[float, Plan] | None:
+        """The seconds and the plan, of decisions with fewer live bytes than the present ones, whose `arena` exceeds the
+        budget; None: LESS times were in vain."""
+        limit = budget
+        for _ in range(LESS):
+            limit -= arena - budget
+            if (outcome := self.repair.walk(limit, 0)) is None:
+                return None
+            plan = self.evaluator.plan()
+            arena = self._arena(plan, budget)
+            if arena <= budget:
+                return outcome.seconds, plan
+        return None
 
     def _arena(self, plan: Plan, enough: int) -> int:
         """Bytes of the plan's arena; it is searched for one of `enough` bytes."""

@@ -36,13 +36,13 @@ class Found:
 def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: Tell) -> Found | None:
     """The quickest plan found in parts, if it takes fewer seconds than these; None: there is none."""
     bounds = []
-    for number, made in enumerate(candidates(program)):
+    for made in candidates(program):
         tell(f"the bound in {made.parts[0].count} parts")
         bound = LowerBound(Facts(made, costs)).at(budget)
         if bound is not None and bound.seconds < seconds * PAYS:
-            bounds.append((bound.seconds, number, made))
+            bounds.append((bound.seconds, made))
     best: Found | None = None
-    for bound_seconds, _, made in sorted(bounds, key=lambda one: one[:2])[:PLANNED]:
+    for bound_seconds, made in sorted(bounds, key=lambda one: one[0])[:PLANNED]:
         if best is not None and bound_seconds >= best.seconds * PAYS:
             break
         found = Hosting(made, costs, tell=partial(_told, tell, made)).within(budget)
