@@ -1,7 +1,7 @@
 """Binding: the instructions of a schedule become calls on addresses, once, before the first step.
 
-A call is a kernel of the device, a copy between the device and the host, or one between the host's ring and what lies
-behind it, the store or a disk. Addresses come from the schedule.
+A call is a kernel, or a copy. Copies go between the device and the host, and between the host's ring and the store or
+the disk behind it. Addresses come from the schedule.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Binder:
 
     def attempt(self, schedule: Schedule, x: Compute) -> None:
         """Run one op's instruction alone. Raises KernelFailed if the device refuses it."""
-        self.runtime.attempt(self._prepared(schedule, x, self.runtime.arena[0:0]))
+        self.runtime.attempt(self._prepared(schedule, x))
 
     def load(self, schedule: Schedule, host_base: int, debug: bool) -> Loaded:
         """The schedule, bound. `debug`: freed bytes are filled with 0xFF."""
@@ -112,7 +112,7 @@ class Binder:
             return Bound(i, x.stream, self._copy(loaded, x, host))
         if x.stream == "host":
             return Bound(i, x.stream, self._by_host(loaded, x, host))
-        return Bound(i, x.stream, self._prepared(schedule, x, self.runtime.arena[0:0], place))
+        return Bound(i, x.stream, self._prepared(schedule, x, place))
 
     def _by_host(self, loaded: Loaded, x: Compute, place: int) -> Call:
         """The call of an op that the host runs on its own bytes."""
@@ -121,7 +121,7 @@ class Binder:
         views = {t: self.device.array(array, t) for t, array in arrays.items()}
         return self.device.prepare_by_host(x.op, x.algorithm, views)
 
-    def _prepared(self, schedule: Schedule, x: Compute, nothing: Any, place: int = 0) -> Call:
+    def _prepared(self, schedule: Schedule, x: Compute, place: int = 0) -> Call:
         if x.op.on_net:
             assert self.engine is not None
             return self.engine.prepare(
@@ -129,7 +129,7 @@ class Binder:
             )
         stays = *x.reads, *x.writes
         views = {s.tensor: self.device.view(self.on_device(schedule, s, place), s.tensor) for s in stays}
-        workspace = self.on_device(schedule, x.workspace) if x.workspace else nothing
+        workspace = self.on_device(schedule, x.workspace) if x.workspace else self.runtime.arena[0:0]
         return self.device.prepare(x.op, x.algorithm, views, workspace)
 
     def _copy(self, loaded: Loaded, x: Offload | Prefetch, place: int = 0) -> Call:

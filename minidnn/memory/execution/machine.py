@@ -23,14 +23,9 @@ from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.disk import DiskFile, NoDisk
 from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.execution.threads import page_aligned
-from minidnn.memory.execution.trace import Trace, of_run
+from minidnn.memory.execution.trace import Trace, traced
 from minidnn.memory.execution.trial import tried
-from minidnn.memory.schedule import (
-    Arrangement,
-    Compute,
-    Schedule,
-    changing,
-)
+from minidnn.memory.schedule import Arrangement, Compute, Schedule, changing
 from minidnn.program import Op, Role, Tensor
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.shards import SHARD
@@ -108,12 +103,11 @@ class Machine:
         return self.runtime.arena
 
     def _load(self, schedule: Schedule, host_base: int) -> Loaded:
-        binder = self.binder
         for b in schedule.buffers:
             if b.home and b.stays[0].tensor not in schedule.program.early:
-                self.homes[b.stays[0].tensor] = binder.on_device(schedule, b.stays[0])
-        loaded = binder.load(schedule, host_base, self.debug)
-        self.hosted |= {t: binder.on_host(loaded, t) for t in schedule.program.hosted}
+                self.homes[b.stays[0].tensor] = self.binder.on_device(schedule, b.stays[0])
+        loaded = self.binder.load(schedule, host_base, self.debug)
+        self.hosted |= {t: self.binder.on_host(loaded, t) for t in schedule.program.hosted}
         for op in schedule.program.ops:
             if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
                 assert self.engine is not None
@@ -159,7 +153,7 @@ class Machine:
             meanwhile()
         bound = self._with_inputs(loaded)
         if trace:
-            return of_run(loaded.schedule, *self.runtime.run_timed(bound))
+            return traced(loaded.schedule, *self.runtime.run_timed(bound))
         after: Callable[[int], object] | None = None
         if check:
             after = partial(self._check, loaded.schedule)

@@ -115,7 +115,7 @@ def copied(instructions: Sequence[Instruction], schedule: Schedule) -> dict[str,
     return moved
 
 
-def of_run(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
+def traced(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
     """The trace of a timed run. Allocs and Frees get the time at which the op before them ended."""
     spans, waits, stall = [], [], 0.0
     finished: dict[int, float] = {}
