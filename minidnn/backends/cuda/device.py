@@ -330,7 +330,7 @@ def open_gpu(
 
     found = packages.load()
     assert found.driver is not None and found.cupy is not None
-    card = packages.card(found.driver, number, found.cuda)
+    card = packages.card(found.driver, number, found.cuda, found.cudnn_version)
     arch = 10 * card.capability[0] + card.capability[1]
     nvrtc = Nvrtc(found.paths["nvrtc"])
     api = CupyApi(found.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)
