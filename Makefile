@@ -200,14 +200,14 @@ pictures: $(VENV)/.browser
 	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \
 	  --report docs/comparison.svg > /dev/null
 	$(foreach name,$(DRAWN),$(BIN)/minidnn compare $(SMALL) --policies $($(name)) --report docs/policies/$(name).svg > /dev/null;)
-	$(foreach gpu,titan_x h200:tf32,$(BIN)/minidnn frontier resnet50 --batch 128 --gpu $(gpu) \
+	$(foreach gpu,titan_x h200,$(BIN)/minidnn frontier resnet50 --batch 128 --gpu $(gpu) \
 	  --policies superneurons,accudnn,recompute_cheap,sqrt_n \
 	  --report docs/frontier/resnet50$(if $(findstring h200,$(gpu)),_h200).svg > /dev/null;)
 	$(BIN)/minidnn frontier vgg19 --batch 64 --gpu titan_x --policies vdnn_dyn,superneurons,accudnn --points 14 \
 	  --report docs/frontier/vgg19.svg > /dev/null
 	$(BIN)/minidnn plan models/digits_lenet.yaml --gpu titan_x --budget 2.5MiB --policies vdnn_all:m,best \
 	  --arena docs/howto/arena.svg > /dev/null
-	$(BIN)/minidnn plan resnet50 --batch 64 --gpu h100:tf32 --ranks 1,2,4,...,1024 --link 8xnvlink4+8xib400 \
+	$(BIN)/minidnn plan resnet50 --batch 64 --gpu h100 --ranks 1,2,4,...,1024 --link 8xnvlink4+8xib400 \
 	  --report docs/ranks.svg > /dev/null
 	$(BIN)/minidnn board resnet20:256 --report docs/board.svg > /dev/null
 	$(BIN)/python docs/screenshots.py

@@ -12,6 +12,9 @@ from minidnn.errors import BadInput, near
 
 FORMATS = ("float32", "bfloat16", "float16")
 HALF = ("bfloat16", "float16")  # of 16 bits
+# Whether products of float32 may round their operands to 10 bits of mantissa, on tensor cores that take these, unless
+# somebody says otherwise: on a device (--no-tf32), and on a profile, which simulates what a device does (NAME:fp32).
+TF32 = True
 
 
 class InvalidFormat(BadInput, ValueError):

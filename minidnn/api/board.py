@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from minidnn.training.setting import Given
 
-GPUS = ("titan_x", "rtx4090", "h100:tf32")
+GPUS = ("titan_x", "rtx4090", "h100")
 BUDGETS = ("100%", "70%", "50%", "30%", "15%")
 
 

@@ -74,7 +74,7 @@ def plan(
     net:      a Net, a solver's parameters, a file, or the name of a model ("resnet50", "digits_solver")
     policies: their names; None: `policy`, else the solver file's, else the default
     batch:    the batch size to use instead of the net's
-    gpu:      the GPU to simulate ("titan_x", "h200:tf32", or a FILE.yaml); None: plan for `device`
+    gpu:      the GPU to simulate ("titan_x", "h200", "h200:fp32", or a FILE.yaml); None: plan for `device`
     keywords: how the net is run (`Given` in training/setting.py): budget="64MiB", device="cpu", format="float16", ...
 
     A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.

@@ -15,16 +15,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "minidnn board resnet20:128 --gpus titan_x --budgets 70%,30%",
         "minidnn board vgg19:64 resnet50:64 densenet121:32 --report board.html",
-        "minidnn board alexnet:128 --gpus k40,h100:tf32 --policies best,vdnn_dyn,poet --budgets 90%,600MiB",
+        "minidnn board alexnet:128 --gpus k40,h100 --policies best,vdnn_dyn,poet --budgets 90%,600MiB",
     )
     parser.add_argument(
         "nets", metavar="NET", nargs="+",
         help="a model file, a solver file or the name of a model; vgg19:64 is vgg19 at batch size 64",
     )  # fmt: skip
     common(parser, "policies", "host_budget", "format", "state", "facts", "modules", "ignore_unknown", "json")
-    parser.add_argument(
-        "--gpus", type=names, metavar="A,B", help="GPUs to simulate (default: titan_x,rtx4090,h100:tf32)"
-    )
+    parser.add_argument("--gpus", type=names, metavar="A,B", help="GPUs to simulate (default: titan_x,rtx4090,h100)")
     parser.add_argument(
         "--budgets", type=names, metavar="A,B",
         help="parts of the bytes that liveness:p takes, or bytes: 50%%,4GiB (default: 100%%,70%%,50%%,30%%,15%%)",

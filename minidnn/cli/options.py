@@ -277,7 +277,8 @@ def opened(args: argparse.Namespace, setting: Setting) -> Setting:
     if not (flags := of_cuda(args)):
         return setting
     if not isinstance(setting.device, str) or setting.device.partition(":")[0] != "cuda":
-        raise InvalidInput(f"{flags[0]} is for --device cuda")
+        instead = "; --gpu NAME:fp32 forbids TF32 where a GPU is simulated" if flags[0] == "--no-tf32" else ""
+        raise InvalidInput(f"{flags[0]} is for --device cuda{instead}")
     options = dict(tf32=not args.no_tf32, graphs=not args.no_graph, nvtx=args.nvtx, avoid=tuple(args.avoid))
     if setting.launch is not None:
         return replace(setting, device=own_gpu(setting.launch, setting.device, **options))

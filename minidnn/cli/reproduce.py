@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import reproduce as report
     from minidnn.report import table
     from minidnn.results.others import ReproducedRow, Reproduction
-    from minidnn.study.reproduce import SYSTEMS, rows
+    from minidnn.study.reproduce import SYSTEMS, rows, verdicts
 
     if unknown := [s for s in args.systems if s not in (*SYSTEMS, "all")]:
         raise InvalidInput(
@@ -56,13 +56,15 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # show the rows found so far before the interrupt is raised again
         interrupted = True
     status()
+    counted = verdicts(found)
     if args.report:
         with replacing(Path(args.report)) as file:
-            file.write(report.page(found, NOTES, minidnn.__version__))
+            file.write(report.page(found, counted, NOTES, minidnn.__version__))
     if args.json:
-        table.dump(Reproduction(rows=found))
+        table.dump(Reproduction(rows=found, verdicts=counted))
     else:
         report.show(found)
+        report.show_verdicts(counted)
         say(f"{report.summary(found)}. {NOTES}")
         if args.report:
             say(f"report: {args.report}")

@@ -13,7 +13,7 @@ from minidnn.errors import BadInput, near
 
 PROFILES = Path(__file__).with_name("gpus")
 ARCHITECTURES = Path(__file__).with_name("architectures")
-TF32 = ":tf32"
+WAYS = {":tf32": True, ":fp32": False}  # at the end of a name: whether TF32 is allowed, whatever the default
 SUFFIXES = ".yaml", ".yml"
 _SIGN = re.compile(r"[^a-z0-9]")
 _BRAND = re.compile(r"nvidia|geforce|tesla|quadro|gtx|rtx|[^a-z0-9]")
@@ -34,16 +34,21 @@ def short(name: str) -> str:
     return _BRAND.sub("", name.lower())
 
 
+def parted(name: str) -> tuple[str, str]:
+    """(name, way): a name without the one of WAYS at its end, and that; an empty way if there is none."""
+    way = next((way for way in WAYS if name.endswith(way)), "")
+    return name.removesuffix(way), way
+
+
 def named(name: str) -> str:
     """The profile's own name ("rtx3060") for any name of the card, as people or the driver write it; the path of a
-    file as it is. ":tf32" at the end is kept. Raises ProfileError if there is no such profile."""
-    if name.endswith(TF32):
-        return named(name.removesuffix(TF32)) + TF32
+    file as it is. One of WAYS at the end is kept. Raises ProfileError if there is no such profile."""
+    name, way = parted(name)
     found = name if name.endswith(SUFFIXES) else of_card(name)
     if found is None:
         hint, there = near(_SIGN.sub("", name.lower()), gpus(), 0.5), ", ".join(gpus())
         raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
-    return found
+    return found + way
 
 
 def of_card(name: str) -> str | None:
@@ -58,23 +63,23 @@ def of_card(name: str) -> str | None:
 
 
 def gpu(name: str) -> GPU:
-    """The profile of a card that is called `name`, or the one in a file NAME.yaml of your own; ":tf32" at the end
-    allows TF32.
+    """The profile of a card that is called `name`, or the one in a file NAME.yaml of your own; one of WAYS at the end
+    says whether TF32 is allowed.
 
-    Raises ProfileError if there is no such profile, or if its file is wrong."""
-    found = named(name)
-    if found.endswith(TF32):
-        return with_tf32(gpu(found.removesuffix(TF32)), found)
+    Raises ProfileError if there is no such profile, if its file is wrong, or if ":tf32" is asked of a card without."""
+    found, way = parted(named(name))
     path = Path(found) if found.endswith(SUFFIXES) else PROFILES / f"{found}.yaml"
-    return checked(content(path), str(path))
+    return going(checked(content(path), str(path)), way, found)
 
 
-def with_tf32(card: GPU, name: str) -> GPU:
-    """The card with TF32 allowed. Raises ProfileError if it has none; `name` is for the message."""
-    try:
-        return replace(card, tf32=True)
-    except ValueError as error:
-        raise ProfileError(f"{name}: {error}") from None
+def going(card: GPU, way: str, name: str) -> GPU:
+    """The card with TF32 as `way` says; as it is if that is empty. Raises ProfileError, in which the card is called
+    `name`, if it has no TF32 to allow."""
+    if not way:
+        return card
+    if WAYS[way] and card.tf32_flops is None:
+        raise ProfileError(f"{name}{way}: it has no tensor cores for TF32: there is no tf32_flops")
+    return replace(card, tf32=WAYS[way])
 
 
 def profile(name: str) -> Costs:

@@ -9,6 +9,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.costs.costs import Choice, Costs, remembering, traffic
 from minidnn.costs.host import assumed
+from minidnn.formats import TF32
 from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
 
 LEAST, MOST = 1e-30, 1e30  # of the numbers in a profile
@@ -95,7 +96,7 @@ class GPU:
     float16_flops: Number | None = None
     bfloat16_flops: Number | None = None
     tensor: Number | None = None
-    tf32: bool = False  # whether float32 ops may round their operands to TF32
+    tf32: bool = TF32  # whether float32 ops may round their operands to TF32, where there is a tf32_flops
     host_memory: Bytes | None = None  # of the host, where the card itself says so: it shares its memory with the CPU
     # What the numbers above come from. Nothing is planned by them.
     multiprocessors: Number | None = None
@@ -113,8 +114,6 @@ class GPU:
         peaks = [name for name in ("tf32_flops", "float16_flops", "bfloat16_flops") if getattr(self, name) is not None]
         if peaks and self.tensor is None:
             raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
-        if self.tf32 and self.tf32_flops is None:
-            raise ValueError("it has no tensor cores for TF32: there is no tf32_flops")
 
     def peak(self, op: Op) -> float | None:
         """The tensor cores' operations per second for this op; None: the op does not run on them."""
@@ -129,11 +128,9 @@ class GPU:
 
         efficiency: the fraction of the float32 peak that the algorithm reaches
         nbytes:     the bytes that it moves; None: the least that its kernels move"""
-        peak = self.peak(op)
-        if peak is None or self.tensor is None:
-            rate = self.peak_flops.value * efficiency
-        else:
-            rate = peak * self.tensor.value * min(1.0, efficiency / self.fast.value)
+        peak, rate = self.peak(op), self.peak_flops.value * efficiency
+        if peak is not None and self.tensor is not None:  # they may be used, and need not
+            rate = max(rate, peak * self.tensor.value * min(1.0, efficiency / self.fast.value))
         moved = (traffic(op) if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
         return max(op.flops / rate, moved) + self.launch_latency.value
 

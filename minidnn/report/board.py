@@ -49,7 +49,9 @@ def heads(contest: Row) -> list[str]:
         return [f"{named(contest)}: {contest['why']}"]
     if contest["whole_bytes"] is None:
         return [f"{named(contest)}: not planned"]
-    least = "" if contest["least_bytes"] is None else f" No plan takes less than {size(contest['least_bytes'])}."
+    least = ""
+    if contest["least_bytes"] is not None:
+        least = f" No plan of whole ops takes less than {size(contest['least_bytes'])}."
     return [
         f"{named(contest)}: a step of {duration(contest['free_seconds'])} in {size(contest['whole_bytes'])} by "
         f"liveness:p.{least}"

@@ -34,8 +34,8 @@ def page(document: Mapping[str, Any], title: str, note: str, version: str) -> st
     here = Path(__file__)
     charts = "".join(_figure(document, contest, look) for contest in document["contests"])
     body = f"""<p class="says">{escape(" ".join(board.says(document)[:2]))}</p>
-<p class="dim">{escape(note)} The bound is what no plan within the budget is below; parts of a budget are parts of the
-bytes that liveness:p takes.</p>
+<p class="dim">{escape(note)} The bound is what no plan of ops as a whole within the budget is below; parts of a
+budget are parts of the bytes that liveness:p takes.</p>
 <section><h2>In all</h2>{legend(PARTS)}
 <div class="scroll">{_standings(document)}</div></section>
 <section><h2>Time over the bound against the budget</h2>

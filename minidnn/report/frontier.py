@@ -87,9 +87,9 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     names = {(policy if lines[policy] else f"{policy} (above)"): colour for policy, colour in colours.items()}
     plot = Plot(
         title, note, (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
-        {"bound: no plan below": "soft", **names},
+        {"bound: no plan of whole ops below": "soft", **names},
     )  # fmt: skip
-    plot.floor(bounds, "no plan lies here")
+    plot.floor(bounds, "no plan of whole ops lies here")
     for policy, shown in lines.items():
         if shown:
             width = 2.6 if policy == BUDGETED else 1.5

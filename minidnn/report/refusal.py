@@ -124,7 +124,7 @@ def _least(answer: Row) -> Iterator[str]:
     limit, least = answer["limit_bytes"], answer["least_bytes"]
     yield f"The leanest plan of {answer['policy']} takes {sizes.text(answer['reached_bytes'])}."
     if least is not None:
-        yield f"No plan of any policy takes less than {sizes.text(least)} (the bound of docs/policies.md)."
+        yield f"No plan of ops as a whole takes less than {sizes.text(least)} (the bound of docs/policies.md)."
         if least <= limit and not any(t["change"].keys() == {"policy"} for t in answer["remedies"]):
             yield "The limit lies between the two: no plan that keeps it was found, and none is excluded."
     if answer["carried_bytes"] > limit:
@@ -144,4 +144,4 @@ def _line(t: Row) -> list[str]:
 
 def _failed(t: Row) -> str:
     needs = sizes.text(t["peak_bytes"])
-    return f"{t['options']} ({f'needs {needs}' if t['planned'] else f'no plan below {needs}'})"
+    return f"{t['options']} ({f'needs {needs}' if t['planned'] else f'no plan of whole ops below {needs}'})"

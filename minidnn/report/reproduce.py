@@ -26,7 +26,7 @@ TITLES = {
     "accudnn": "AccUDNN (ICCD 2019), AccUDNN-style",
 }
 CLOSE = 0.05  # figures count as close up to this deviation: a bar in a paper cannot be read more precisely
-FAR = 0.1  # figures further off than this want a reason that was tried
+OPEN = ("explained by a trial", "not explained", "by construction")  # the verdicts beyond 10 %
 EXACT = 0.0005  # figures count as equal below this deviation
 
 
@@ -70,16 +70,6 @@ def _per_cent(off: float) -> str:
     return "equal" if abs(off) < EXACT else f"{100 * off:+.1f} %"
 
 
-def far(rows: Iterable[Row]) -> list[Row]:
-    """The rows that deviate by more than a tenth."""
-    return [r for r in rows if r["deviation"] is not None and abs(r["deviation"]) > FAR]
-
-
-def explained(row: Row) -> bool:
-    """Whether the fact that the reason names, once changed, brings ours to within a tenth of the paper's figure."""
-    return row["left"] is not None and abs(row["left"]) <= FAR
-
-
 def summary(rows: Sequence[Row]) -> str:
     """A sentence: how many figures are equal, close, further off, or missing."""
     offs = [abs(r["deviation"]) for r in rows if r["deviation"] is not None]
@@ -87,8 +77,9 @@ def summary(rows: Sequence[Row]) -> str:
     equal, close = sum(o < EXACT for o in offs), sum(o <= CLOSE for o in offs)
     both = sum(r["paper"] is not None and r["ours"] is not None for r in rows)
     text = f"{both} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {both - close} further off"
-    if beyond := far(rows):
-        text += f" ({len(beyond)} by more than {FAR:.0%}, {sum(map(explained, beyond))} of them explained by a trial)"
+    told = Counter(r["verdict"] for r in rows)
+    if any(told[verdict] for verdict in OPEN):
+        text += f" ({', '.join(f'{told[verdict]} {verdict}' for verdict in OPEN)})"
     if missing:
         text += f"; {missing} that cannot be computed here"
     return text + (f"; {len(rows) - both - missing} that the paper does not give" if len(rows) > both + missing else "")
@@ -104,6 +95,24 @@ def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
         for mark, reason in _reasons(group).items():
             say(f"  ({mark}) {reason}", file=file)
         say(file=file)
+
+
+def show_verdicts(verdicts: Sequence[Row], file: TextIO | None = None) -> None:
+    """Print how many figures of each system have which verdict."""
+    plain(*_standings(verdicts), "Figures by verdict", file)
+    say(file=file)
+
+
+def _standings(verdicts: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each system and one for all."""
+    found: dict[str, list[int]] = {}
+    for v in verdicts:
+        found.setdefault(v["system"], []).append(v["figures"])
+    lines = [[TITLES.get(system, system), *map(str, counts), str(sum(counts))] for system, counts in found.items()]
+    if len(found) > 1:
+        every = [sum(column) for column in zip(*found.values(), strict=True)]
+        lines.append(["all", *map(str, every), str(sum(every))])
+    return ["system", *dict.fromkeys(v["verdict"] for v in verdicts), "figures"], lines
 
 
 def _cells(r: Row, tried: bool) -> list[str]:
@@ -131,14 +140,16 @@ def _mark(row: Row, group: Sequence[Row]) -> str:
 
 
 def _equal(row: Row) -> bool:
-    return row["deviation"] is not None and abs(row["deviation"]) < EXACT
+    close = row["deviation"] is not None and abs(row["deviation"]) < EXACT
+    return close and row["verdict"] != "by construction"
 
 
 # ---- as a page
 
 
-def page(rows: Sequence[Row], notes: str, version: str) -> str:
-    """An HTML page of all figures of all systems: paired bars, the paper's above ours, and the reasons."""
+def page(rows: Sequence[Row], verdicts: Sequence[Row], notes: str, version: str) -> str:
+    """An HTML page of all figures of all systems: their verdicts, paired bars, the paper's above ours, and the
+    reasons."""
     parts = []
     for system, of_system in groupby(sorted(rows, key=_place), key=lambda r: r["system"]):
         mine = list(of_system)
@@ -147,11 +158,18 @@ def page(rows: Sequence[Row], notes: str, version: str) -> str:
             parts.append(f"<section><h2>{escape(figure)}</h2>{_charts(group)}{_notes(group)}</section>")
     body = f"""<p class="says">{escape(summary(rows))}.</p>
 <p class="dim">{escape(notes)}</p>
+<section><h2>Figures by verdict</h2><div class="scroll">{_table(*_standings(verdicts))}</div></section>
 {"".join(parts)}"""
     made = f"Made by minidnn {escape(version)} (<code>minidnn reproduce</code>)."
     return framed(
         "The papers' figures, theirs and ours", body, made, "h2.system { font-size: 22px; margin: 34px 0 0; }"
     )
+
+
+def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _place(row: Row) -> int:

@@ -40,7 +40,7 @@ def says(document: Row, what: str) -> list[str]:
     if any(r["ended"] for r in document["rows"]):
         said.append(ENDED)
     if beyond := document["excluded"]:
-        no, needs = f"No plan of any policy places {what} {beyond[what]}", size(beyond["least_bytes"])
+        no, needs = f"No plan of ops as a whole places {what} {beyond[what]}", size(beyond["least_bytes"])
         said.append(f"{no}: the bound asks for {needs} (docs/policies.md).")
     return said
 

@@ -6,6 +6,11 @@ from typing import Literal
 
 from minidnn.results.record import Document, Record
 
+Verdict = Literal[
+    "within 10 %", "explained by a trial", "not explained", "by construction", "no figure of theirs",
+    "no figure of ours",
+]  # fmt: skip
+
 
 class ReproducedRow(Record):
     """One number of a paper, and ours."""
@@ -16,10 +21,19 @@ class ReproducedRow(Record):
     quantity: str
     paper: float | None
     ours: float | None
+    verdict: Verdict
     reason: str
     tried: float | None
     deviation: float | None
     left: float | None
+
+
+class Verdicts(Record):
+    """How many rows of a system have a verdict."""
+
+    system: str
+    verdict: Verdict
+    figures: int
 
 
 class Reproduction(Document):
@@ -27,6 +41,7 @@ class Reproduction(Document):
 
     kind: Literal["reproduce"] = "reproduce"
     rows: list[ReproducedRow]
+    verdicts: list[Verdicts]
 
 
 class Packing(Document):

@@ -52,7 +52,7 @@ WORDS = {
     "smallest_host_ring_bytes": "the smallest ring that the refused policy could keep",
     "beside_arena_bytes": "bytes that the card holds beside the arena; null where the arena is all",
     "memory_bytes": "bytes of the device's memory",
-    "least_bytes": "bytes that no plan of any policy is below, by the bound",
+    "least_bytes": "bytes that no plan of ops as a whole is below, by the bound",
     "reached_bytes": "the least bytes for which a plan was found",
     "limit_bytes": "bytes of the device that were allowed",
     "carried_bytes": "bytes of weights and of what belongs to them, which no batch changes",
@@ -78,7 +78,7 @@ WORDS = {
     "saved_without_bytes_seconds": "seconds of an iteration that a link of endless bandwidth would save",
     "sent_bytes": "bytes that reach the first rank in exchanges and leave it in gathers, in an iteration; it has most",
     "scaling": "speed against the number of ranks; empty if there is one number",
-    "bound_seconds": "seconds that no plan within the bytes is below whose ops all run on the device; null for others",
+    "bound_seconds": "seconds that no plan of ops as a whole on the device within the bytes is below; else null",
     "gap": "the foreseen seconds beyond the bound, as a part of it",
     "slowdown": "the time of a step over baseline's",
     "slowdown_low": "the lower end of its 95 % interval",
@@ -113,7 +113,8 @@ WORDS = {
     # a refusal
     "host": "whether the host's budget was refused, not the device's",
     "worst": "the worst moment of the refused plan",
-    "largest_batch": "no larger batch has a plan within the limit, by the bound; 0: none has; null: not known",
+    "largest_batch": "by the bound no larger batch has a plan of ops as a whole within the limit; 0: none has; null: "
+    "not known",
     "remedies": "the changes that fit, in the order in which they were tried",
     "in_vain": "the changes that do not fit, the nearest first",
     "options": "the options to add to the command",
@@ -171,7 +172,7 @@ WORDS = {
     "plans": "plans that were made",
     "ended": "whether the time was up before the sizes between were tried",
     "search_seconds": "seconds of the search",
-    "excluded": "the smallest size that no policy can place, by the bound; null if there is none",
+    "excluded": "the smallest size that no plan of ops as a whole places, by the bound; null if there is none",
     # tune
     "best": "the batch of the highest throughput",
     "largest_unswapped": "the largest batch that fits without swapping",
@@ -259,8 +260,13 @@ WORDS = {
     "quantity": "what the number is, and its unit",
     "paper": "the paper's number",
     "ours": "our number",
-    "reason": "why they differ, or why there is none of ours",
-    "tried": "our number with the fact of the reason changed",
+    "verdict": "what the numbers say of the difference: a trial explains it if it brings our number within 10 %, "
+    "changes nothing that the paper states, and is not fitted to the same figure; what was made to agree is by "
+    "construction",
+    "verdicts": "how many rows have which verdict, by system",
+    "figures": "how many rows these are",
+    "reason": "why they may differ, as far as the numbers bear it out, or why there is none of ours",
+    "tried": "our number with one fact changed, which the reason names",
     "deviation": "ours over the paper's, less 1",
     "left": "the deviation that `tried` leaves",
     # train, test, predict

@@ -65,8 +65,9 @@ class Contest:
 class Ground:
     """What all cells of a contest are measured by.
 
-    whole: bytes of WHOLE's arena; free: seconds of its step; least: bytes that no plan is below, by the bound
-    bounds: {budget: seconds that no plan within it is below}; without what the bound excludes, or without a solver
+    whole: bytes of WHOLE's arena; free: seconds of its step; least: bytes that no plan of whole ops is below
+    bounds: {budget: seconds that no plan of whole ops within it is below}; without those that the bound excludes, or
+            without a solver
     why:   why none of this is known
     """
 

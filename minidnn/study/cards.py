@@ -28,7 +28,7 @@ class Card:
     host:    bytes that it uses there
     seconds: of a step within the card's memory; None: it does not fit
     free:    seconds of a step on this GPU if it had endless memory: of FREE's plan, or of the quicker one that fits
-    bound:   seconds that no plan within the card's memory is below; None: not known
+    bound:   seconds that no plan of whole ops within the card's memory is below; None: not known
     """
 
     name: str

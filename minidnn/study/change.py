@@ -39,7 +39,7 @@ class Change:
 class Tried:
     """A change, and what came of it.
 
-    needs:   bytes of the plan's arena; of a change that was not planned, bytes that no plan is below
+    needs:   bytes of the plan's arena; of a change that was not planned, bytes that no plan of whole ops is below
     planned: False: the bound excludes the change
     """
 
@@ -84,7 +84,7 @@ class Answer:
 
     limit:         bytes of the device that were allowed
     reached:       bytes of the least budget that the policy can keep: of the host if `host`, else of the device
-    least:         bytes that no plan of any policy is below; None without the package highspy, and if `host`
+    least:         bytes that no plan of whole ops is below; None without the package highspy, and if `host`
     carried:       bytes of weights and what belongs to them, which no batch changes
     largest_batch: no larger batch has a plan within the limit, by the bound; 0: not even a batch of one has; None: the
                    bound does not say

@@ -41,7 +41,7 @@ class Result:
     slowdown: float | None = None  # time over baseline's; None: there is no baseline
     slowdowns: Spread | None = None  # of a policy that was run: the slowdown with its interval
     identical: bool | None = None  # whether it ended with the same bytes as baseline; None: not compared
-    bound: float | None = None  # seconds that no plan within the budget is below whose ops all run on the device
+    bound: float | None = None  # seconds that no plan of whole ops on the device within the budget is below
     gap: float | None = None  # the simulated seconds beyond the bound, as a part of it
     more: dict[str, Any] = field(default_factory=dict)  # further columns of the row
 

@@ -33,7 +33,7 @@ class Point:
     budget: int  # bytes that it was allowed
     peak: int  # bytes of its arena
     seconds: float
-    bound: float | None  # seconds that no plan within the budget is below
+    bound: float | None  # seconds that no plan of whole ops within the budget is below
     price: float | None  # seconds that one byte more saves, by the bound
     offloaded: int  # bytes
     host: int  # bytes on the host
@@ -55,7 +55,7 @@ class Point:
 class Frontier:
     """
     points: of each policy, in order of budgets; a policy that cannot keep a budget has none there
-    bounds: (bytes, seconds), the least seconds of any plan within so many bytes
+    bounds: (bytes, seconds), the least seconds of a plan of whole ops within so many bytes
     least:  bytes; the bound excludes every budget below
     reached: bytes, the least budget that `best` keeps, and the first of the points; None: that was not asked
     """

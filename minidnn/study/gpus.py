@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from minidnn import costs, sizes
 from minidnn.costs import GPU, Costs
-from minidnn.costs.profiles import TF32, with_tf32
+from minidnn.costs.profiles import going, parted
 from minidnn.memory.execution.host import physical_memory
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ HOST = 64 * 2**30  # bytes of the host's memory that are assumed beside a GPU th
 
 def named(name: str) -> str:
     """The one name by which a GPU is known from here on. Raises ProfileError if there is no such GPU."""
-    return name if name.removesuffix(TF32) == HERE else costs.named(name)
+    return name if parted(name)[0] == HERE else costs.named(name)
 
 
 def gpu(name: str) -> GPU:
     """The profile of that name; HERE is this machine's GPU, and takes its driver alone.
 
     Raises ProfileError, and CudaUnavailable if this machine has no GPU."""
-    if name.removesuffix(TF32) != HERE:
+    base, way = parted(name)
+    if base != HERE:
         return costs.gpu(name)
     from minidnn.backends.cuda.at_hand import at_hand
 
-    found = at_hand()
-    return with_tf32(found, name) if name.endswith(TF32) else found
+    return going(at_hand(), way, base)
 
 
 def host_memory(name: str | None) -> int:
@@ -42,7 +42,7 @@ def host_memory(name: str | None) -> int:
     own = None if name is None else gpu(name).host_memory
     if own is not None:
         return sizes.parse(own.value)
-    return physical_memory() if name is None or name.removesuffix(TF32) == HERE else HOST
+    return physical_memory() if name is None or parted(name)[0] == HERE else HOST
 
 
 def notes(about: Subject, costs: Costs) -> str:
@@ -57,7 +57,7 @@ def _of_device(about: Subject, costs: Costs) -> str:
         if format != "float32" and getattr(card, f"{format}_flops") is None:
             more = f" It has no rates of {format}: arithmetic takes as long as in float32."
         elif format == "float32" and card.tf32_flops is not None:
-            more = f" TF32 is {'allowed' if card.tf32 else 'forbidden (--gpu NAME:tf32 allows it)'}."
+            more = f" TF32 is {'allowed (--gpu NAME:fp32 forbids it)' if card.tf32 else 'forbidden'}."
         return f"Simulated on {card.title} from the profile {costs.device}.{more}{_of_host(about, card)}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
     more = "" if costs.origin == "measured" else " `minidnn profile` measures them."

@@ -200,7 +200,7 @@ class _Search:
 
 
 def least(programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
-    """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy. `enough`: as there."""
+    """Bytes: no plan of the bound's family keeps a budget below this. `enough`: as there."""
     return least_budget(_late(programs), costs, enough)
 
 

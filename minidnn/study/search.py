@@ -97,7 +97,7 @@ def largest(
 
 @dataclass(frozen=True)
 class Excluded:
-    """A size of which no plan keeps the budget, whatever the policy (memory/joint/bound.py).
+    """A size of which no plan of ops as a whole keeps the budget (memory/joint/family.py).
 
     least: bytes that the bound asks for
     """

@@ -1,14 +1,18 @@
 """Costs: profiles are complete and sourced, the roofline by hand, the cache of measurements."""
 
+import inspect
 import json
 from dataclasses import dataclass, replace
 
 import pytest
 
 from minidnn import costs
+from minidnn.backends.cuda.cudnn import Settings
+from minidnn.backends.cuda.device import open_gpu
 from minidnn.cli.main import main
 from minidnn.costs.profiles import ARCHITECTURES, PROFILES, short
 from minidnn.costs.roofline import Bytes, Number, Slot
+from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device
 from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.support.paths import NET_FILES
@@ -76,7 +80,7 @@ def test_a_profile_agrees_with_itself(name):
     ("asked", "name"),
     [
         ("rtx3060", "rtx3060"), ("RTX 3060", "rtx3060"), ("rtx-3060", "rtx3060"), ("3060", "rtx3060"),
-        ("NVIDIA GeForce RTX 3060", "rtx3060"), ("4060 Ti", "rtx4060ti"), ("RTX_2080Ti:tf32", "rtx2080ti:tf32"),
+        ("NVIDIA GeForce RTX 3060", "rtx3060"), ("4060 Ti", "rtx4060ti"), ("RTX_2080Ti:fp32", "rtx2080ti:fp32"),
         ("NVIDIA A100-SXM4-40GB", "a100_40"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H100 PCIe", "h100_pcie"), ("Tesla V100-SXM2-16GB", "v100"), ("Tesla K40c", "k40"), ("Tesla T4", "t4"),
         ("NVIDIA RTX A6000", "a6000"), ("titanx", "titan_x"), ("NVIDIA GeForce GTX TITAN X", "titan_x"),
@@ -112,7 +116,7 @@ def test_workspace_by_hand():
         workspace = costs.profile("titan_x").fastest(convolution(n=64, what=what)).workspace
         assert workspace == int(0.65 * maps + 1.2 * filters)
     op = convolution(n=64)
-    assert costs.profile("h200").fastest(op).workspace == sum(t.nbytes for t in op.tensors)
+    assert costs.profile("h200:fp32").fastest(op).workspace == sum(t.nbytes for t in op.tensors)
 
 
 def test_no_transform_where_there_is_none():
@@ -268,7 +272,7 @@ def of_format(op, format):
 @pytest.mark.parametrize(
     "name, format, peak",
     [
-        ("h200", "float16", 989.5e12), ("h200", "bfloat16", 989.5e12), ("h200:tf32", "float32", 494.5e12),
+        ("h200", "float16", 989.5e12), ("h200", "bfloat16", 989.5e12), ("h200", "float32", 494.5e12),
         ("a100", "bfloat16", 312e12), ("a100:tf32", "float32", 156e12), ("v100", "float16", 125e12),
     ],
 )  # fmt: skip
@@ -287,16 +291,35 @@ def test_products_on_tensor_cores_by_hand(name, format, peak):
 
 
 @pytest.mark.parametrize(
-    "name, format", [("h200", "float32"), ("titan_x", "float16"), ("v100", "bfloat16"), ("k40", "bfloat16")]
-)
+    ("name", "format"),
+    [
+        ("h200:fp32", "float32"), ("rtx4090", "float32"), ("titan_x", "float16"), ("v100", "bfloat16"),
+        ("k40", "bfloat16"),
+    ],
+)  # fmt: skip
 def test_products_without_tensor_cores_take_as_long_as_ever(name, format):
     op = convolution(n=64, c=512, k=512, size=28)
     want = costs.profile(name).choices(op)[0].seconds
     assert costs.profile(name).choices(of_format(op, format))[0].seconds == pytest.approx(want)
 
 
+def test_a_profile_takes_tf32_as_the_device_does():
+    """`--gpu h100` foretells `--device cuda`; TF32 is used where it is quicker, and only if the card has it."""
+    op = convolution(n=64, c=512, k=512, size=28)
+    defaults = (Settings().tf32, inspect.signature(open_gpu.__wrapped__).parameters["tf32"].default)
+    assert {costs.gpu(name).tf32 for name in costs.gpus()} == {TF32} == set(defaults)
+    for name in costs.gpus():
+        default, full = costs.gpu(name), costs.gpu(f"{name}:fp32")
+        gains = [a.seconds < b.seconds for a, b in zip(default.choices(op), full.choices(op), strict=True)]
+        assert all(a.seconds <= b.seconds for a, b in zip(default.choices(op), full.choices(op), strict=True))
+        assert not any(gains) or default.tf32_flops is not None
+        if default.tf32_flops is not None:
+            assert costs.gpu(f"{name}:tf32") == default
+    assert costs.gpu("titan_x:fp32").choices(op) == costs.gpu("titan_x").choices(op)
+
+
 def test_what_is_no_product_gains_by_its_bytes_alone():
-    gpu = costs.gpu("h200:tf32")
+    gpu = costs.gpu("h200")
     half = of_format(RELU, "float16")
     for op in (RELU, half):
         want = op.nbytes / (4800e9 * 0.85) + gpu.launch_latency.value
@@ -323,7 +346,8 @@ def test_a_peak_needs_the_fraction_that_is_reached(tmp_path, capsys):
     mine.write_text(text)
     assert costs.profile(f"{mine}:tf32").device == f"{mine}:tf32"
     assert main(["plan", str(NET_FILES / "lenet.yaml"), "--gpu", f"{mine}:tf32"]) == 0
-    assert f"from the profile {mine}:tf32. TF32 is allowed" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"from the profile {mine}:tf32. TF32 is allowed (--gpu NAME:fp32 forbids it)." in said
 
 
 def test_the_estimate_of_a_device_by_format():

@@ -27,6 +27,8 @@ from minidnn.study.reproduce.layrub_plans import (
     data_and_diff,
     lowered,
 )
+from minidnn.study.reproduce.layrub_rivals import rivals
+from minidnn.study.reproduce.papers import layrub as paper
 from minidnn.study.reproduce.papers.layrub import OTHERS, RESNETS, SECONDS
 
 MIB = 2**20
@@ -113,4 +115,20 @@ def test_every_row_says_why_it_differs(monkeypatch):
     found = rows(lambda what: None)
     some = [next(found) for _ in range(12)]
     assert {r.figure for r in some} == {"Figure 9", "Figure 12", "Table 5"}
-    assert all(r.reason and r.ours for r in some)
+    assert all(r.said and r.ours for r in some)
+
+
+def test_rivals_have_both_sides(monkeypatch):
+    monkeypatch.setattr(paper, "TENSORFLOW", {("caffenet", 256): 4260})
+    monkeypatch.setattr(paper, "MEMONGER", {("resnet34", 32): 1425})
+    monkeypatch.setattr(paper, "MXNET", {34: 1431})
+    monkeypatch.setattr(paper, "VDNN", {("alexnet", 128): (0.40, 0.75)})
+    found = list(rivals(lambda what: None))
+    assert [(r.figure, r.case) for r in found] == [
+        ("Figure 12", "CaffeNet (256), TensorFlow"), ("Figure 12", "ResNet-34 (32), MXNet"),
+        ("Table 6", "ResNet-34 (32), MXNet"), ("Figure 13", "AlexNet (128), vDNN (m)"),
+        ("Figure 13", "AlexNet (128), vDNN (p)"),
+    ]  # fmt: skip
+    assert all(r.paper and r.ours for r in found)
+    layrub = arranged("resnet34", 32, HYBRID, TRAINING).arena / MIB
+    assert found[1].ours == found[2].ours != layrub, "sqrt_n's, as memonger is"

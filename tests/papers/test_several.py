@@ -30,4 +30,4 @@ def test_layrub_s_nodes(monkeypatch):
     monkeypatch.setattr(paper, "NODES", {key: v for key, v in paper.NODES.items() if key[0] != "resnet1001"})
     rows = list(layrub._nodes(print))
     assert [row.paper for row in rows] == [1.98, 1.98]
-    assert all(row.ours < row.tried <= 2 and "MB that each node sends" in row.reason for row in rows)
+    assert all(row.ours < row.trial.ours <= 2 and "MB that each node sends" in row.said for row in rows)

@@ -417,7 +417,7 @@ def test_plans_say_the_format_and_what_it_saves(capsys):
     assert main(["plan", LENET, "--gpu", "titan_x", "--format", "bfloat16"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "bfloat16." in text and "arithmetic takes as long as in float32" in text
-    for gpu, said in (("h200", "TF32 is forbidden (--gpu NAME:tf32 allows it)"), ("h200:tf32", "TF32 is allowed.")):
+    for gpu, said in (("h200", "TF32 is allowed (--gpu NAME:fp32 forbids it)."), ("h200:fp32", "TF32 is forbidden.")):
         assert main(["plan", LENET, "--gpu", gpu]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
 

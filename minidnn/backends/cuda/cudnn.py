@@ -22,6 +22,7 @@ from typing import Any
 from minidnn.backends.cuda.packages import CudaUnavailable
 from minidnn.backends.layout import strides
 from minidnn.errors import BadInput
+from minidnn.formats import TF32
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
 # The uids of a graph's tensors; dx, dw and dy have the numbers of x, w and y.
@@ -42,7 +43,7 @@ class NoPlan(BadInput, RuntimeError):
 class Settings:
     """The limits of the plans that are listed."""
 
-    tf32: bool = True  # float32 operands of products may be rounded to 10 bits of mantissa
+    tf32: bool = TF32  # float32 operands of products may be rounded to 10 bits of mantissa
     deterministic: bool = True  # the same bits each time
     limit: int | None = None  # bytes of workspace
     most: int = 8  # plans per geometry that are listed whatever their workspace

@@ -49,6 +49,7 @@ from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe,
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
 from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates, geometry, key
+from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -306,7 +307,7 @@ class CudaDevice(Planner):
 
 @cache
 def open_gpu(
-    tf32: bool = True,
+    tf32: bool = TF32,
     graphs: bool = True,
     number: int = 0,
     nvtx: bool = False,
@@ -330,7 +331,7 @@ def open_gpu(
 
     found = packages.load()
     assert found.driver is not None and found.cupy is not None
-    card = packages.card(found.driver, number, found.cuda)
+    card = packages.card(found.driver, number, found.cuda, found.cudnn_version)
     arch = 10 * card.capability[0] + card.capability[1]
     nvrtc = Nvrtc(found.paths["nvrtc"])
     api = CupyApi(found.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -31,10 +31,13 @@ CUPY = 14  # the major version that is needed
 FRONTEND = "1.23"  # later versions have another API, and bring half a gigabyte along
 CUDNN = 9
 MAJORS = (13, 12)  # of CUDA, newest first
-# For each major version of CUDA: its oldest driver; the lowest compute capability for which it, and its cuDNN, have
-# kernels.
+# For each major version of CUDA: its oldest driver; the lowest compute capability that it compiles for, and for which a
+# cuDNN of it has kernels.
 DRIVERS = {13: "580", 12: "525"}
 OLDEST_CARD = {13: (7, 5), 12: (5, 0)}
+# From this version on cuDNN has kernels for TURING and later only, also where it is built for CUDA 12: its wheel 9.10.2
+# has machine code for sm_50 to sm_121, and that of 9.11.0 none below sm_75 in libcudnn_cnn and libcudnn_ops.
+SINCE_TURING, TURING = (9, 11), (7, 5)
 # The parts that libcudnn.so.9 loads by itself, from its own folder.
 CUDNN_PARTS = ("graph", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 
@@ -196,28 +199,33 @@ def _check_driver(driver: Driver, cuda: int) -> None:
             f"install driver {DRIVERS[cuda]} or later from https://www.nvidia.com/drivers{instead}"
         )
     if driver.cards and all(card.capability < OLDEST_CARD[cuda] for card in driver.cards):
-        card, least = driver.cards[0], OLDEST_CARD[cuda]
+        card = driver.cards[0]
         others = [m for m in MAJORS if card.capability >= OLDEST_CARD[m]]
         instead = f"use packages for CUDA {others[0]}: {_replace(cuda, others[0])}" if others else "use --device cpu"
-        raise CudaUnavailable(
-            f"{card.name} has compute capability {card.capability[0]}.{card.capability[1]}, and CUDA {cuda} has "
-            f"kernels for {least[0]}.{least[1]} and later only; {instead}"
-        )
+        raise CudaUnavailable(f"{_too_old(card, f'CUDA {cuda}', OLDEST_CARD[cuda])}; {instead}")
 
 
-def card(driver: Driver, number: int, cuda: int) -> Card:
-    """The GPU of that number. Raises CudaUnavailable, which lists the GPUs, if there is none or it is too old."""
+def _too_old(card: Card, what: str, least: tuple[int, int]) -> str:
+    has, least_ = (".".join(map(str, pair)) for pair in (card.capability, least))
+    return f"{card.name} has compute capability {has}, and {what} has kernels for {least_} and later only"
+
+
+def card(driver: Driver, number: int, cuda: int, cudnn: str) -> Card:
+    """The GPU of that number. `cudnn` is its library's version: "9.10.2". Raises CudaUnavailable, which lists the GPUs,
+    if there is none, if it is too old, or if that cuDNN has no kernels for it."""
     listed = ", ".join(f"cuda:{c.number} ({c.name})" for c in driver.cards)
     found = next((c for c in driver.cards if c.number == number), None)
     if found is None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = f"; CUDA_VISIBLE_DEVICES={visible!r} says which GPUs are seen" if visible is not None else ""
         raise CudaUnavailable(f"there is no GPU cuda:{number}: there are {listed}{why}")
+    called = replace(found, name=f"cuda:{number} ({found.name})")
     if found.capability < OLDEST_CARD[cuda]:
-        has, least = (".".join(map(str, pair)) for pair in (found.capability, OLDEST_CARD[cuda]))
+        raise CudaUnavailable(f"{_too_old(called, f'CUDA {cuda}', OLDEST_CARD[cuda])}: there are {listed}")
+    if found.capability < TURING and tuple(map(int, cudnn.split("."))) >= SINCE_TURING:
         raise CudaUnavailable(
-            f"cuda:{number} ({found.name}) has compute capability {has}, and CUDA {cuda} has kernels for {least} and "
-            f"later only: there are {listed}"
+            f"{_too_old(called, f'cuDNN {cudnn}', TURING)}: `pip install {_pip('cudnn', cuda)}` installs one that has "
+            f"them; there are {listed}"
         )
     return found
 
@@ -382,7 +390,7 @@ def load_libraries(cuda: int) -> dict[str, Library]:
         if not os.path.exists(os.path.join(os.path.dirname(cudnn.path), name)):
             raise CudaUnavailable(
                 f"cuDNN is not whole: {cudnn.path} has no {name} beside it, and without that it computes no "
-                f"convolution; `pip install --force-reinstall nvidia-cudnn-cu{cuda}` installs all of it"
+                f"convolution; `pip install --force-reinstall {_pip('cudnn', cuda)}` installs all of it"
             )
     return found
 
@@ -423,8 +431,11 @@ def _missing(name: str, what: str, cuda: int) -> CudaUnavailable:
 
 
 def _pip(name: str, cuda: int) -> str:
-    """The name of the library's wheel: from CUDA 13 on it has no suffix, except cuDNN's."""
-    return _WHEEL[name] if cuda >= 13 and name != "cudnn" else f"{_WHEEL[name]}-cu{cuda}"
+    """What pip installs the library by. From CUDA 13 on its wheel has no suffix, except cuDNN's; CUDA 12's cuDNN has to
+    serve old cards, too."""
+    wheel = _WHEEL[name] if cuda >= 13 and name != "cudnn" else f"{_WHEEL[name]}-cu{cuda}"
+    old = name == "cudnn" and OLDEST_CARD[cuda] < TURING
+    return f"'{wheel}<{'.'.join(map(str, SINCE_TURING))}'" if old else wheel
 
 
 def folders(cuda: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ of forward that updates nothing in place may run again: anywhere, as often as wa
 other ops run once. Every tensor that is not carried may leave for the host and come back: anywhere, as often as wanted.
 A carried one lives on the device for the whole step, or on the host, where a copy takes its new value. Each op has any
 of its algorithms. Bytes are shared only where `Op.inplace` permits it. Every policy of this package makes plans of this
-family, but zero_offload.
+family, but zero_offload, and NAME@N, which plans another program (family.py).
 
 The claim. The simulator's seconds (memory/execution/simulator.py) of each plan of the family whose live bytes stay
 within the budget are at least the bound. Placement only adds bytes, so this holds for arenas within the budget, too.

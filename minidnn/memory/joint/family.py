@@ -1,6 +1,8 @@
 """The lower bound over a program and its candidates in parts (memory/parts/regions.py): all that `best` plans.
 
-Each candidate is a program with a bound of its own (bound.py). No plan of any of them is below the lowest of these.
+Each candidate is a program with a bound of its own (bound.py). No plan of any of them is below the lowest of these. So
+none is that runs ops as a whole. NAME@N may be: its program is another, and is a candidate only if it needs fewer
+bytes, workspaces apart.
 """
 
 from __future__ import annotations

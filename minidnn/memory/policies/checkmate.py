@@ -1,5 +1,5 @@
 """Checkmate (Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez: "Checkmate: Breaking the Memory Wall
-with Optimal Tensor Rematerialization", MLSys 2020).
+with Optimal Tensor Rematerialization", MLSys 2020). Checkmate-style: the deviations are below.
 
 An integer program decides which values each stage of a step keeps, and which nodes run again for it
 (memory/policies/checkmate_rows.py). Nothing leaves the device. For short programs it is solved; for others its linear

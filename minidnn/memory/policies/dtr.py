@@ -1,4 +1,5 @@
 """DTR (Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock: "Dynamic Tensor Rematerialization", ICLR 2021).
+DTR-style: its runtime is simulated beforehand.
 
 The paper's runtime treats the device's memory as a cache of tensors, without a plan. Each step of a net is the same
 here, so its decisions are simulated before (memory/policies/dtr_runtime.py), and the plan is the order that they make.

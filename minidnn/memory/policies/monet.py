@@ -1,4 +1,5 @@
 """MONeT (Shah, Wu, Mohan, Chidambaram, Krähenbühl: "Memory Optimization for Deep Networks", ICLR 2021).
+MONeT-style: two of the paper's three choices are narrower here.
 
 One integer program decides what runs again and by which algorithm each op runs: a quick algorithm may need a workspace
 that leaves no room to keep a value. It is Checkmate's program with a variable for each algorithm

@@ -1,5 +1,6 @@
 """SuperNeurons (Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska: "SuperNeurons: Dynamic GPU Memory Management for Training
-Deep Neural Networks", PPoPP 2018), all of it under a budget.
+Deep Neural Networks", PPoPP 2018), all of it under a budget. SuperNeurons-style: what moves is simulated beforehand,
+and the quicker of two ways is taken.
 
 It does the least that fits, like the paper's runtime, whose cache moves nothing while there is room:
 

@@ -28,12 +28,14 @@ from minidnn.study.reproduce.layrub_plans import (
     title,
 )
 from minidnn.study.reproduce.papers import layrub as paper
-from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.study.reproduce.row import FITTED, MIB, Row, Tell, Trial, higher, lower
 from minidnn.study.search import Series, largest
 
 SYSTEM = "layrub"
 DRAWN = ("resnet50", "resnet1001")  # the nets of Table 6 through which the line is drawn
 BATCH = 32
+OF_PROCESS = lower("the process's memory by nvidia-smi; ours is the arena")
+TO_THE_BYTE = higher("the largest that fits into the card's 11580 MiB, to the byte")
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,11 @@ def whole(name: str, batch: int) -> Row:
     """The row of Figure 12."""
     ours, beside = _arena(name, batch, HYBRID), process()
     shown = paper.WHOLE["resnet50", 32] - paper.RUNTIME[50][1]
-    why = f"the process's memory by nvidia-smi; tried: with {beside}, as in Table 6, and {shown:.0f} MiB that ResNet-50"
-    why += " takes more here than there"
-    tried = None if name == "resnet50" else ours + beside.beside(name) + shown
+    what = f"with {beside}, as in Table 6, and {shown:.0f} MiB that ResNet-50 takes more here than there"
+    found = ours + beside.beside(name) + shown
     return Row(
-        SYSTEM, "Figure 12", f"{title(name)} ({batch}), Layrub", "in all, MiB", paper.WHOLE[name, batch], ours, why,
-        tried,
+        SYSTEM, "Figure 12", f"{title(name)} ({batch}), Layrub", "in all, MiB", paper.WHOLE[name, batch], ours,
+        OF_PROCESS, Trial(what, found, FITTED if name == "resnet50" else ""),
     )  # fmt: skip
 
 
@@ -90,11 +91,11 @@ def runtime(tell: Tell) -> Iterator[Row]:
         for policy, bar in ((CAFFE, caffe), (HYBRID, layrub)):
             if bar is not None:
                 ours = _arena(name, BATCH, policy)
-                why = f"the process's memory by nvidia-smi; tried: with {process()}"
-                why += ", a line through ResNet-50 and ResNet-1001 of this table"
+                what = f"with {process()}, a line through ResNet-50 and ResNet-1001 of this table"
                 drawn = name in DRAWN and policy == HYBRID  # on the line whatever happens
-                tried = None if drawn else ours + process().beside(name)
-                yield Row(SYSTEM, "Table 6", f"{case}, {TITLES[policy]}", "in all, MiB", bar, ours, why, tried)
+                trial = Trial(what, ours + process().beside(name), FITTED if drawn else "")
+                case_ = f"{case}, {TITLES[policy]}"
+                yield Row(SYSTEM, "Table 6", case_, "in all, MiB", bar, ours, OF_PROCESS, trial)
         own = _arena(name, BATCH, OWN)
         yield Row(SYSTEM, "Table 6", f"{case}, {TITLES[OWN]}", "in all, MiB", None, own, "the arena, of everything")
 
@@ -114,11 +115,9 @@ def largest_batches(tell: Tell) -> Iterator[Row]:
         tell(f"Layrub: the largest batch of {name}")
         beside = process().beside(name)
         ours, tried = (_largest(name, bar, int(K40 - less * MIB)) for less in (0.0, beside))
-        why = (
-            "the largest that fits into the card's 11580 MiB, to the byte; tried: into what the process leaves, which "
-            f"itself takes {process()} (Table 6)"
-        )
-        yield Row(SYSTEM, "Table 7", f"{title(name)}, Layrub", "largest batch", bar, ours, why, tried)
+        what = f"into what the process leaves, which itself takes {process()} (Table 6)"
+        case = f"{title(name)}, Layrub"
+        yield Row(SYSTEM, "Table 7", case, "largest batch", bar, ours, TO_THE_BYTE, Trial(what, tried))
 
 
 def _largest(name: str, near: int, budget: int) -> float | None:

@@ -26,7 +26,7 @@ from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from minidnn.study.layer_steps import LayerSteps, layer_steps
 from minidnn.study.reproduce.papers import superneurons as papers
-from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.study.reproduce.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower
 from minidnn.study.search import Largest, Series, largest
 from minidnn.training.solver_file import understand
 
@@ -38,21 +38,21 @@ COSTS = replace(profile("k40"), memory=K40)
 TRAINED = TrainSpec(SGD(momentum=0.9))
 
 OTHERS = "another framework's, which is not run here"
-STEP_OF_5 = "in the paper one map of 49.5 MB more, CONV4's, is on the device then; the peak is elsewhere"
+STEP_OF_5 = lower("in the paper one map of 49.5 MB more, CONV4's, is on the device then; the peak is elsewhere")
 POOL = (
     "between cudaMalloc at run time and a pool; here nothing is allocated while a step runs, so there is no other side"
 )
 BATCH = "the paper does not say the batch, nor which tensors its forks and joins have; ours is of batch 16"
 HOST = 256 << 30  # bytes of the host that the search for a batch may use: it ends where the device is full
-LARGER = (
-    "the largest multiple of 16 that is planned and proved within 12 GB and 256 GiB of the host; tried: with the"
-    " paper's facts and its three techniques, without the cache."
-)
-BATCH_NORM = "with BatchNorm's three maps, in 12 GB to the byte; not explained: its grid of batches is not said"
+LARGER = "the largest multiple of 16 that is planned and proved within 12 GB and 256 GiB of the host."
+THREE = "with the paper's facts and its three techniques, without the cache"
+BATCH_NORM = "with BatchNorm's three maps, in 12 GB to the byte; its grid of batches is not said"
 CACHE = (
     "what convolutions write, out and back, in GiB; the paper's figures grow exactly twice as fast with the batch."
-    " Tried: twice ours, as if each copy counted twice. 0.25 GB remain at every batch"
+    " 0.25 GB remain at every batch then"
 )
+TWICE = "twice ours, as if each copy counted twice"
+ALL_FITS = lower("all of it fits here beside its weights; the paper's pool was smaller than 12 GB")
 SIMULATED = "simulated, from a roofline of the K40"
 
 
@@ -100,7 +100,7 @@ def series(tell: Tell) -> Found:
         for policy in ("baseline_sum", "liveness", "superneurons_offload", "superneurons_cost_aware")
     }
 
-    def row(what: str, policy: str, quantity: str, paper: float, ours: float, reason: str = ""):  # type: ignore[no-untyped-def]
+    def row(what: str, policy: str, quantity: str, paper: float, ours: float, reason: str | Directed = ""):  # type: ignore[no-untyped-def]
         return "section 3, Figure 10", f"AlexNet (200), {what}", quantity, paper, ours, reason
 
     def peak(of: LayerSteps) -> float:
@@ -150,12 +150,20 @@ def table_3(tell: Tell) -> Found:
         pooled, cached = schedule(p, "superneurons_offload:p"), schedule(p, "superneurons", K40)
         case = f"AlexNet ({batch})"
         ours = moved(pooled) / 2**30
-        yield "Table 3", f"{case}, without cache", "moved a step, GB", without, round(ours, 2), CACHE, 2 * ours
-        reason = "" if not with_ else "all of it fits here beside its weights; the paper's pool was smaller than 12 GB"
+        yield (
+            "Table 3",
+            f"{case}, without cache",
+            "moved a step, GB",
+            without,
+            round(ours, 2),
+            CACHE,
+            Trial(TWICE, 2 * ours, UNFOUNDED),
+        )
+        reason = ALL_FITS if with_ else ""
         yield "Table 3", f"{case}, with cache", "moved a step, GB", with_, round(moved(cached) / 2**30, 2), reason
         most = max(most, 1 - simulate(cached, COSTS).seconds / simulate(pooled, COSTS).seconds)
-    reason = f"{SIMULATED}; our copies run beside compute from end to end, the paper's wait for host and driver"
-    yield "Figure 11", "AlexNet (256 to 1024), without cache", "largest loss of speed", 0.3333, round(most, 4), reason
+    beside = lower(f"{SIMULATED}; our copies run beside compute from end to end, the paper's wait for host and driver")
+    yield "Figure 11", "AlexNet (256 to 1024), without cache", "largest loss of speed", 0.3333, round(most, 4), beside
 
 
 # ---- what trains ---------------------------------------------------------------------------------------------
@@ -208,7 +216,7 @@ def table_5(tell: Tell) -> Found:
         tried = largest_batch(name, paper, "superneurons", "superneurons_cost_aware:m")
         host = 0 if found.arrangement is None else found.arrangement.off_device / 2**30
         reason = f"{LARGER} It takes {host:.0f} GiB of the host"
-        yield "Table 5", f"{title}, SuperNeurons", "largest batch", paper, found.size, reason, tried.size
+        yield "Table 5", f"{title}, SuperNeurons", "largest batch", paper, found.size, reason, Trial(THREE, tried.size)
         why = f"by data and diff of every blob, {BATCH_NORM}"
         yield "Table 5", f"{title}, Caffe", "largest batch", caffe, caffes(name), why
 
@@ -234,4 +242,3 @@ def others(tell: Tell) -> Found:
     sizes = {"AlexNet": 3.2, "VGG16": 4.9, "ResNet50": 13.2, "ResNet101": 19.4, "ResNet152": 19.8}
     for name, times in sizes.items():
         yield "Figure 13", name, "size of the model over Caffe's", times, None, "how the paper takes a size is not said"
-    yield "Figure 14", "all networks", "speed over other frameworks", None, None, OTHERS

@@ -8,11 +8,12 @@ would offload a third more than the paper's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from minidnn.costs import gpu, profile
 from minidnn.study.reproduce.concat import sliced
 from minidnn.study.reproduce.papers import vdnn as paper
-from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.study.reproduce.row import FITTED, MIB, Directed, Row, Tell, Trial, higher
 from minidnn.study.reproduce.vdnn_counted import FEATURE_MAPS, GRADIENT_MAPS, Counted, counted, program, weights
 from minidnn.study.reproduce.vdnn_headlines import headlines
 from minidnn.study.reproduce.vdnn_trials import ended, measured
@@ -23,20 +24,18 @@ ORACLE = "baseline:p"  # planned with as much memory as it needs: the paper's or
 TITLES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "vgg19": "VGG-16", "vdnn_googlenet": "GoogLeNet"}
 
 READ = "read off a bar"
-PREFETCH = "Figure 10 taken literally prefetches one map earlier than the paper's largest layer holds"
-TRIED = (
-    "workspaces and seconds are the profile's, fitted to all nets as a whole (docs/costs.md); tried: with this net's "
-    "own largest workspace (Figure 4) and speed of baseline:m (Figure 14)"
-)
-FITTED = "one efficiency of implicit GEMM, {}, is fitted to all nets (docs/costs.md); this net's would be {:.2f}"
+PREFETCH = higher("Figure 10 taken literally prefetches one map earlier than the paper's largest layer holds")
+EXACT: dict[str, str | Directed] = {"baseline:m": READ, "vdnn_all:m": PREFETCH, "vdnn_conv:m": PREFETCH}
+PROFILE = "workspaces and seconds are the profile's, fitted to all nets as a whole (docs/costs.md)"
+TRIED = "with this net's own largest workspace (Figure 4) and speed of baseline:m (Figure 14)"
+EFFICIENCY = "one efficiency of implicit GEMM, {}, is fitted to all nets (docs/costs.md); this net's would be {:.2f}"
 LARGEST = "one formula gives all workspaces (docs/costs.md); cuDNN 4 chose algorithms layer by layer"
 ENDED = (
-    "its trials end with no offload or conv here, since bytes are packed and freed to the byte, with {} in the paper; "
-    f"{TRIED}, and with that plan"
+    "its trials end with no offload or conv here, since bytes are packed and freed to the byte, with {} in the paper"
 )
-DEEP = "not explained: with workspaces scaled to the paper's baseline it is further off"
+DEEP = "with workspaces scaled to the paper's baseline it is further off"
 SLICES = "Concat's inputs are slices of its output, in which the paper's bytes fit best. {}"
-SHORT = "Not explained: 156 MiB less is what the 3x3 convolutions read behind their reductions, but nothing says so"
+SHORT = "156 MiB less is what the 3x3 convolutions read behind their reductions, but nothing says so"
 MEAN = "The mean over this net's ops; how the paper weighs its many small layers is not said"
 
 
@@ -50,8 +49,6 @@ def rows(tell: Tell) -> Iterator[Row]:
         tell(f"vDNN: {name}, batch 32")
         yield from _deep(name, deep)
     yield from headlines(tell)
-    for figure, what in (("section V", "power"), ("section V", "DRAM interference")):
-        yield Row(SYSTEM, figure, what, "measured on the card", None, None, "needs the card and its sensors")
 
 
 def title(name: str) -> str:
@@ -63,37 +60,32 @@ def _net(name: str, batch: int, bars: dict[str, tuple[float, float, float]]) -> 
     found = counted(p, bars, costs)
     card, efficiency = measured(p, CARD, bars["baseline:m"][2], paper.PARTS[name, batch][3])
     trial = counted(p, bars, card.costs(CARD))
-    why = dict.fromkeys(bars, TRIED)
+    why, what_is_tried = dict.fromkeys(bars, PROFILE), dict.fromkeys(bars, TRIED)
     if end := paper.ENDS.get((name, batch)):
         other = ended(p, card.costs(CARD), end)
         trial = {**trial, **({"vdnn_dyn": other} if other else {})}
-        why["vdnn_dyn"] = ENDED.format(end)
+        why["vdnn_dyn"], what_is_tried["vdnn_dyn"] = ENDED.format(end), f"{TRIED}, and with that plan"
     case = f"{title(name)} ({batch})"
     for policy, (average, most, _) in bars.items():
         f, t, what = found[policy], trial[policy], f"{case}, {policy}"
-        exact = {"baseline:m": READ, "vdnn_all:m": PREFETCH, "vdnn_conv:m": PREFETCH}.get(policy)
-        yield _row("Figure 11", what, "maximum, MiB", most, f.most / MIB, t.most / MIB, exact or why[policy], exact)
+        exact = EXACT.get(policy)
+        reason: str | Directed = exact or why[policy]
+        tried = None if exact else Trial(what_is_tried[policy], t.most / MIB)
+        yield Row(SYSTEM, "Figure 11", what, "maximum, MiB", most, f.most / MIB, reason, tried)
         if policy.startswith("vdnn"):
-            exact = exact and READ
-            yield _row(
-                "Figure 11", what, "average, MiB", average, f.average / MIB, t.average / MIB, exact or why[policy],
-                exact,
-            )  # fmt: skip
+            reason, tried = READ if exact else why[policy], tried and replace(tried, ours=t.average / MIB)
+            yield Row(SYSTEM, "Figure 11", what, "average, MiB", average, f.average / MIB, reason, tried)
     for policy, (_, _, bar) in bars.items():
         if policy != ORACLE:
             ours = found[ORACLE].seconds / found[policy].seconds
-            tried = trial[ORACLE].seconds / trial[policy].seconds
-            own = FITTED.format(gpu(CARD).implicit_gemm.value, efficiency) if policy == "baseline:m" else None
-            yield _row("Figure 14", f"{case}, {policy}", "relative speed", bar, ours, tried, own or why[policy], own)
+            tried = Trial(what_is_tried[policy], trial[ORACLE].seconds / trial[policy].seconds, FITTED)
+            own = EFFICIENCY.format(gpu(CARD).implicit_gemm.value, efficiency)
+            reason = own if policy == "baseline:m" else why[policy]
+            yield Row(SYSTEM, "Figure 14", f"{case}, {policy}", "relative speed", bar, ours, reason, tried)
     yield from _offloaded(case, paper.OFFLOADED[name, batch], found, (READ, READ))
     yield from _parts(case, paper.PARTS[name, batch], found[ORACLE])
     if (name, batch) == ("vgg19", 256):
         yield from _fitting(case, found)
-
-
-def _row(figure: str, case: str, what: str, bar: float, ours: float, tried: float, why: str, exact: str | None) -> Row:
-    """`exact`: the reason of a figure that no trial concerns, since it does not depend on the profile."""
-    return Row(SYSTEM, figure, case, what, bar, ours, why, None if exact else tried)
 
 
 def _offloaded(case: str, bars: tuple[float, float], found: dict[str, Counted], why: Sequence[str]) -> Iterator[Row]:

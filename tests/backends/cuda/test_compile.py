@@ -15,6 +15,10 @@ from tests.support.paths import ROOT
 
 KEPT = ROOT / ".pytest_cache" / "cuda_cubin"  # all of them take a minute
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+OLD = (50, 52, 60, 61, 70)  # Maxwell to Volta, which CUDA 13 has dropped
+DEPRECATED = (
+    "nvrtc: warning: Architectures prior to '<compute/sm>_75' are deprecated and may be removed in a future release"
+)
 
 
 @functools.cache
@@ -33,7 +37,7 @@ def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
     code = cache.kept(path)
     if code is None:
         code, log = c.compile_source(nvrtc, source, arch, storage)
-        assert log == ""
+        assert log == (DEPRECATED if arch in OLD else "")
         cache.keep(path, code, "kernels are compiled anew at each start")
     return code
 
@@ -52,6 +56,20 @@ def test_every_kernel_compiles_without_warnings(nvrtc, source, arch, record_prop
 def test_every_kernel_compiles_for_values_of_16_bits(nvrtc, source, storage):
     for arch in (75, 90, 120):  # without instructions for bf16, and with
         compiled(nvrtc, source, arch, storage)
+
+
+@pytest.mark.parametrize("source", c.source_names())
+def test_every_kernel_compiles_for_the_cards_that_only_cuda_12_knows(nvrtc, source, record_property):
+    if nvrtc.version[0] > 12:
+        pytest.skip("NVRTC 13 compiles for sm_75 and later only (CUDA=12 compiles for the older ones)")
+    names = kernels_of(source)
+    for arch in OLD:
+        code = compiled(nvrtc, source, arch, "float")
+        assert names and all(b"\0.text." + name.encode() + b"\0" in code for name in names)
+        record_property(f"kernels compiled for sm_{arch}", len(names))
+    for storage in ("bf16", "fp16"):
+        for arch in (min(OLD), max(OLD)):
+            compiled(nvrtc, source, arch, storage)
 
 
 BY_FOURS = {  # source -> its kernels that move four values at once, but for those that cannot

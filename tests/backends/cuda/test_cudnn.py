@@ -14,6 +14,7 @@ from importlib import metadata
 
 import pytest
 
+from minidnn.backends.cuda import packages
 from tests.support.paths import ROOT, SUPPORT
 
 
@@ -57,7 +58,9 @@ def check(driver, record_property):
     return run
 
 
-CARDS = ("h200", "a100", "t4")
+# cuDNN for CUDA 12 as the extra cuda12 installs it has kernels for all of them, that for CUDA 13 for the first three.
+OLD = ("v100", "p100", "titan_x") if packages._version("nvidia-cudnn-cu12") else ()
+CARDS = ("h200", "a100", "t4", *OLD)
 
 
 @pytest.mark.parametrize("card", CARDS)
@@ -94,10 +97,11 @@ def test_a_geometry_is_worked_out_once(check):
 
 
 def test_half_precision(check):
-    check("formats")
+    check("formats", *CARDS)
 
 
-@pytest.mark.parametrize("card", CARDS)
+# Where products of 16 bits are not quicker, cuDNN computes them in float32, and its workspaces do not halve.
+@pytest.mark.parametrize("card", [card for card in CARDS if card not in ("p100", "titan_x")])
 def test_whole_nets_in_half_precision(card, check):
     check("halved", card)
 

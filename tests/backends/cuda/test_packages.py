@@ -9,13 +9,16 @@ from __future__ import annotations
 import ctypes.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
+from minidnn.backends.cuda import packages
 from tests.support.paths import ROOT, SUPPORT
 
 pytestmark = pytest.mark.slow  # each asks a process of its own
@@ -178,6 +181,19 @@ def test_a_cudnn_that_is_not_whole(libraries, part):
     (libraries / f"libcudnn_{part}.so.9").unlink()
     said = ask(versions=FRONTEND, folders=[str(libraries)], gpu=False)
     assert "cuDNN is not whole" in said and part in said
+
+
+def test_the_extra_for_old_cards_brings_a_cudnn_that_has_kernels_for_them():
+    """What setup.cfg's extras allow, what messages tell to install, and what `card` refuses, are one rule."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extras = config["options.extras_require"]
+    until = ".".join(map(str, packages.SINCE_TURING))
+    assert packages.OLDEST_CARD[12] < packages.TURING <= packages.OLDEST_CARD[13]
+    assert f"\nnvidia-cudnn-cu12>=9,<{until}\n" in extras["cuda12"]
+    assert packages._pip("cudnn", 12) == f"'nvidia-cudnn-cu12<{until}'" and packages._pip("cudnn", 13)[-1] == "3"
+    (tested,) = re.findall(r"nvidia-cudnn-cu12==(\d+)\.(\d+)", extras["cuda12-test"])
+    assert tuple(map(int, tested)) < packages.SINCE_TURING, "what is tested is what is installed"
 
 
 @needs_gcc

@@ -69,7 +69,7 @@ SIZES = [
     "9" * 50,
 ]  # fmt: skip
 POLICIES = [*PLANNED, "a.plan", "torn.plan", "absent.plan", "vdnn", "baseline:x", "liveness:p,vdnn_all:m", "", ","]
-GPUS = ["titan_x", "h200:tf32", "titan_x:tf32", "k40", "net.yaml", "card.yaml", "titan", "", ":tf32"]
+GPUS = ["titan_x", "h200:tf32", "titan_x:tf32", "h100:fp32", "k40", "net.yaml", "card.yaml", "titan", "", ":tf32"]
 OUT = ["out.html", "out.svg", "out.plan", "out", "folder", "absent/out.html", ".html", "net.yaml", "", "\x1b[2J.svg"]
 
 # Those that measure are not among them: they take minutes, and write to the user's cache.

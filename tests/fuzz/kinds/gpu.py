@@ -52,7 +52,7 @@ def files(draw: Any) -> bytes:
 
 def check(data: bytes, folder: Path) -> bool:
     (folder / FILE).write_bytes(data)
-    name = FILE + [":tf32", "", ""][crc32(data) % 3]
+    name = FILE + [":tf32", ":fp32", ""][crc32(data) % 3]
     try:
         with strictly():
             costs = profile(name)

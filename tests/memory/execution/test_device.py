@@ -103,12 +103,17 @@ def test_each_of_several_gpus_is_a_device(monkeypatch):
 def test_a_gpu_that_is_not_there_or_too_old(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     driver = packages.Driver((13, 0), (packages.Card(0, "New", (9, 0)), packages.Card(1, "Old", (6, 1))))
-    assert packages.card(driver, 0, 13).name == "New" and packages.card(driver, 1, 12).name == "Old"
+    assert packages.card(driver, 0, 13, "9.28.0").name == packages.card(driver, 0, 12, "9.28.0").name == "New"
+    assert packages.card(driver, 1, 12, "9.10.2").name == "Old"
     there = r"there are cuda:0 \(New\), cuda:1 \(Old\)"
     with pytest.raises(packages.CudaUnavailable, match=rf"no GPU cuda:2: {there}; CUDA_VISIBLE_DEVICES='0,1'"):
-        packages.card(driver, 2, 13)
+        packages.card(driver, 2, 13, "9.19.0")
     with pytest.raises(packages.CudaUnavailable, match=rf"cuda:1 \(Old\).* 6.1, .* 7.5 and later only: {there}"):
-        packages.card(driver, 1, 13)
+        packages.card(driver, 1, 13, "9.19.0")
+    for without in ("9.11.0", "9.28.0", "10.0.0"):
+        said = rf"cuda:1 \(Old\).* 6.1, .*cuDNN {without} .* 7.5 and later only: `pip install 'nvidia-cudnn-cu12<9.11'`"
+        with pytest.raises(packages.CudaUnavailable, match=said):
+            packages.card(driver, 1, 12, without)
 
 
 def test_a_containers_limit_counts(monkeypatch):

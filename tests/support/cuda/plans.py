@@ -47,6 +47,15 @@ POLICIES = ("baseline:m", "baseline:p", "liveness:m", "vdnn_all:m", "vdnn_all:p"
 EVERY = 10**6  # plans: more than exist
 
 
+def of_ampere(card: str) -> bool:
+    """Whether the card has TF32 and bfloat16, which came with compute capability 8.0."""
+    return bool(GPUS[card]["deviceVer"] >= 800)
+
+
+def formats_of(card: str) -> tuple[str, ...]:
+    return tuple(FORMATS) if of_ampere(card) else ("float32", "float16")
+
+
 def library(card: str, **settings) -> Cudnn:
     module = packages.load(gpu=False).cudnn
     return Cudnn(module, Target.properties(module, GPUS[card]), Settings(**settings))
@@ -165,7 +174,7 @@ def barred(card: str) -> None:
             assert names[1] <= names[0], op
             gone += len(names[0] - names[1])
         print(f"{GPUS[card]['deviceName']}: {gone} plans are gone {what}")
-        assert gone or (card == "t4" and what == "without TF32")  # Turing's tensor cores do not take float32
+        assert gone or (what == "without TF32" and not of_ampere(card))  # tensor cores before Ampere take no float32
 
 
 def compiled() -> None:
@@ -226,9 +235,9 @@ def odd(card: str) -> None:
     print(f"{GPUS[card]['deviceName']}: {len(ops)} odd ops, {count} plans with and without TF32")
 
 
-def formats() -> None:
+def formats(*cards: str) -> None:
     """float16 on all cards; bfloat16 from compute capability 8.0 on, and a clear refusal before."""
-    for card in GPUS:
+    for card in cards:
         for dtype in ("float16", "bfloat16"):
             cudnn, count, refused = library(card), 0, 0
             ops = [in_format(op, dtype) for op in (*known_geometries(), *computed("resnet50"))]
@@ -240,7 +249,7 @@ def formats() -> None:
                     assert op.name in str(error) and GPUS[card]["deviceName"] in str(error), error
                     assert "bfloat16 needs compute capability 8.0" in str(error), error
             print(f"{GPUS[card]['deviceName']}, {dtype}: {len(ops)} ops, {count} plans, {refused} ops refused")
-            assert refused == (len(ops) if (card, dtype) == ("t4", "bfloat16") else 0)
+            assert refused == (0 if dtype in formats_of(card) else len(ops))
 
 
 def halved(card: str) -> None:
@@ -249,7 +258,7 @@ def halved(card: str) -> None:
     costs = estimate(device)
     for net in ("vgg19", "resnet50"):
         arenas: dict[str, list[int]] = {}
-        for format in FORMATS if card != "t4" else ("float32", "float16"):
+        for format in formats_of(card):
             for policy in ("liveness:m", "vdnn_all:m", "vdnn_all:p"):
                 arrangement = arrange(lowered(net, format), policy, costs)
                 within(arrangement, costs)
@@ -338,7 +347,7 @@ def fusing(card: str) -> None:
     """A forward pass with a bias has the same plans with its ReLU as without: fusing does not reduce the choice.
 
     One image, with which a GPU shows how cuDNN treats NaN, has plans of the same engines."""
-    for format in FORMATS if card != "t4" else ("float32", "float16"):
+    for format in formats_of(card):
         cudnn, plans, named, engines = library(card), 0, 0, 0
         ops = [op for net in ("vgg19", "googlenet") for p in lowered(net, format) for op in p.ops]
         ops = [op for op in ops if op.kind in FORWARD.values()]
@@ -443,7 +452,8 @@ def in_pieces() -> None:
         try:
             packages.load(gpu=False)
         except packages.CudaUnavailable as error:
-            assert "libcudnn_heuristic.so.9" in str(error) and "--force-reinstall nvidia-cudnn-cu" in str(error)
+            wheel = packages._pip("cudnn", packages.installed_cuda(None))
+            assert "libcudnn_heuristic.so.9" in str(error) and f"--force-reinstall {wheel}" in str(error)
         else:
             raise AssertionError("loaded half a cuDNN")
 

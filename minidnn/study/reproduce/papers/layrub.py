@@ -32,6 +32,15 @@ WHOLE = {
     ("caffenet", 256): 2264, ("vgg16", 32): 2358, ("googlenet", 32): 1506, ("resnet34", 32): 1482,
     ("resnet50", 32): 2047, ("wrn_28_10", 128): 1669,
 }  # fmt: skip
+# Figure 12: the same of TensorFlow and of MXNet with memonger. GeePS's are left out: no policy here follows it.
+TENSORFLOW = {
+    ("caffenet", 256): 4260, ("vgg16", 32): 4387, ("googlenet", 32): 2277, ("resnet34", 32): 2588,
+    ("resnet50", 32): 4252, ("wrn_28_10", 128): 5861,
+}  # fmt: skip
+MEMONGER = {
+    ("caffenet", 256): 2480, ("vgg16", 32): 2440, ("googlenet", 32): 2318, ("resnet34", 32): 1425,
+    ("resnet50", 32): 2183, ("resnet1001", 32): 10093,
+}  # fmt: skip
 # Table 5: seconds of 20 iterations under Caffe and Layrub
 SECONDS = {
     ("lenet", 5000): (2.148, 2.342), ("cifar10_quick", 5000): (7.223, 8.178), ("caffenet", 256): (20.808, 25.355),
@@ -40,6 +49,10 @@ SECONDS = {
 }  # fmt: skip
 # Figure 13: performance relative to Caffe
 RELATIVE = {("alexnet", 128): 0.83, ("googlenet", 128): 0.78, ("vgg16", 64): 0.85}
+# Figure 13: the same of vDNN (m) and (p), which are vDNN's own figures of its Titan X
+VDNN = {("alexnet", 128): (0.40, 0.75), ("vdnn_googlenet", 128): (0.50, 0.62), ("vgg19", 64): (0.45, 0.82)}
+# Table 6: MB of MXNet with memonger on the K40M
+MXNET = {34: 1431, 50: 2195, 1001: 10104, 1172: 11455}
 # Table 6: MB of training at batch 32 on the K40M, Caffe and Layrub
 RUNTIME = {
     34: (4430, 1257), 50: (11425, 1805), 302: (None, 3448), 695: (None, 5968), 1001: (None, 7901),
