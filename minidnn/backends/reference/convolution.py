@@ -6,6 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from minidnn.backends.reference.activation import rectified
+from minidnn.backends.reference.products import products, room
 
 UNFOLDED = 1 << 22  # elements of windows in memory at once; the windows of a whole batch of VGG would take gigabytes
 
@@ -17,7 +18,9 @@ def windows(x, a, out):
     view = sliding_window_view(padded, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (2, 3))[:, :, ::sh, ::sw, ::dh, ::dw]
     n, c = x.shape[:2]
     oh, ow = out
-    return view[:, :, :oh, :ow].transpose(0, 1, 4, 5, 2, 3).reshape(n, a.group, c // a.group * kh * kw, oh * ow)
+    found = room((n, a.group, c // a.group * kh * kw, oh * ow), x.dtype)
+    found.reshape(n, c, kh, kw, oh, ow)[...] = view[:, :, :oh, :ow].transpose(0, 1, 4, 5, 2, 3)
+    return found
 
 
 def batches(x, w, y):
@@ -30,9 +33,9 @@ def batches(x, w, y):
 def forward(a, reads, writes):
     """y[n, o, h, w] = sum over c, i, j of w[o, c, i, j] x[n, c, h', w'] (+ b[o]). Here h' = s h + d i - p; w' alike."""
     (x, w, *b), (y,) = reads, writes
-    rows = w.reshape(a.group, len(w) // a.group, -1)
+    rows = w.reshape(1, a.group, len(w) // a.group, -1)
     for some in batches(x, w, y):
-        y[some] = (rows @ windows(x[some], a, y.shape[2:])).reshape(y[some].shape)
+        y[some] = products(rows, windows(x[some], a, y.shape[2:])).reshape(y[some].shape)
     if b:
         y += b[0][:, None, None]
 
@@ -50,7 +53,7 @@ def backward_filter(a, reads, writes):
     total = np.zeros((), dw.dtype)
     for some in batches(x, dw, dy):
         columns = windows(x[some], a, dy.shape[2:])
-        total = total + (rows[some] @ columns.swapaxes(2, 3)).sum(0)
+        total = total + products(rows[some], columns, transpose_right=True).sum(0)
     dw[...] = total.reshape(dw.shape)
 
 
@@ -60,10 +63,10 @@ def backward_data(a, reads, writes):
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = a.kernel, a.stride, a.pad, a.dilation
     n, c, h, width = dx.shape
     oh, ow = dy.shape[2:]
-    weights = w.reshape(a.group, len(w) // a.group, -1).swapaxes(1, 2)
+    weights = w.reshape(1, a.group, len(w) // a.group, -1)
     rows = dy.reshape(n, a.group, dy.shape[1] // a.group, oh * ow)
     for some in batches(dx, w, dy):
-        columns = (weights @ rows[some]).reshape(-1, c, kh, kw, oh, ow)
+        columns = products(weights, rows[some], transpose_left=True).reshape(-1, c, kh, kw, oh, ow)
         padded = np.zeros((len(columns), c, h + 2 * ph, width + 2 * pw), dx.dtype)
         for i, j in np.ndindex(kh, kw):
             top, left = dh * i, dw * j

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from minidnn.backends.reference.products import by_matrix, products, samples
+
 
 def matmul(a, reads, writes):
     """y = scale * left right (+ bias), for each of a.batch pairs; the bias (columns,) is added to each row."""
     (left, right, *bias), (y,) = reads, writes
     left = left.reshape(a.batch, *((a.depth, a.rows) if a.transpose_a else (a.rows, a.depth)))
     right = right.reshape(a.batch, *((a.columns, a.depth) if a.transpose_b else (a.depth, a.columns)))
-    left, right = (left.swapaxes(1, 2) if a.transpose_a else left), (right.swapaxes(1, 2) if a.transpose_b else right)
-    y[...] = (a.scale * (left @ right)).reshape(y.shape)
+    if a.batch == 1 and not a.transpose_a:  # as of an InnerProduct, whose samples are its rows
+        found = by_matrix(left.reshape(*samples(y, a.columns).shape[:2], a.depth), right[0], a.transpose_b)
+    else:
+        found = products(left, right, a.transpose_a, a.transpose_b)
+    y[...] = (a.scale * found).reshape(y.shape)
     if bias:
         y += bias[0]
 

@@ -16,14 +16,10 @@ under a cap. The tensor with the next read goes first (Belady's rule, since all 
 possible peak plus 1/32 of the bytes that dropping saves: near the least peak, a MiB costs the most runs. If nothing is
 saved, for example if a gradient makes the peak, nothing runs again.
 
-*Algorithms.* Workspaces at the peak would undo the saving. So with "p" an op takes the fastest algorithm whose
-workspace fits beside the live bytes wherever the op runs. The limit is the peak with "m" plus 1/8 of the bytes saved: a
-workspace there buys more time than a held map.
-
 Nothing leaves the device.
 
 That plan ignores the budget. If a user names one, the budget is the cap, and the tensors with the most seconds of runs
-per byte are held first (`recompute_cheap_within`). With "p", every op takes its fastest algorithm if that is quicker.
+per byte are held first (`recompute_cheap_within`).
 """
 
 from __future__ import annotations
@@ -38,30 +34,29 @@ import numpy as np
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Point, in_place_sharing
 from minidnn.memory.policies import probe
-from minidnn.memory.policies.algorithms import Algorithms, choose, fastest_within, live_beside
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.policies.recompute import Places, Repeatable, interleave
 from minidnn.memory.policies.stopping import Ordering, stopped
 from minidnn.program import PRODUCTS, Algorithm, Op, Program, Tensor
 
-GIVEN_BACK, SPACE = 32, 8  # 1/32 of the saving goes into fewer runs, and 1/8 with "p" into workspaces
+GIVEN_BACK = 32  # 1/32 of the saving goes into fewer runs
 PASSES = 2  # the first pass does not know the bytes that runs need besides their results; the second does
 
 
 def recompute_cheap(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """The results of cheap ops are made again."""
-    return _Leanest(program, costs).plan_with(algorithms)
+    return replace(_Leanest(program, costs).plan, algorithm=choose(program, costs, algorithms))
 
 
 def recompute_cheap_within(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """The quickest plan found that keeps the budget; the full plan if even that does not."""
     leanest = _Leanest(program, costs)
-    best = leanest.plan_with(algorithms)
-    if not probe.fits(program, costs, best, budget):
-        return best
-    for algorithm in (choose(program, costs, algorithms), *([best.algorithm] if algorithms == "p" else [])):
-        start = replace(best, order=program.ops, algorithm=algorithm)
-        best = stopped(program, costs, budget, best, start, leanest.ordering(algorithm))
-    return best
+    algorithm = choose(program, costs, algorithms)
+    full = replace(leanest.plan, algorithm=algorithm)
+    if not probe.fits(program, costs, full, budget):
+        return full
+    start = replace(full, order=program.ops)
+    return stopped(program, costs, budget, full, start, leanest.ordering(algorithm))
 
 
 class _Leanest:
@@ -71,25 +66,18 @@ class _Leanest:
         share = in_place_sharing(program)
         plan = Plan(order=program.ops, algorithm=choose(program, costs, "m"), share=share)
         self.program, self.costs, self.held = program, costs, _Held(Repeatable(program, share))
-        self.curve = self.whole = probe.curve(program, costs, plan)
+        whole = probe.curve(program, costs, plan)
         self.plan = self.found = plan
         if self.held.uses:
-            least = self.held.without(self.whole)
+            least = self.held.without(whole)
             for _ in range(PASSES):
-                cap = least.max() + max(0, self.whole.max() - least.max()) // GIVEN_BACK
+                cap = least.max() + max(0, whole.max() - least.max()) // GIVEN_BACK
                 self.found = replace(plan, order=self.held.order(cap - least))
                 lower = probe.curve(program, costs, self.found)
                 least = self.held.places.most(self.found.order, lower) - self.held.bytes
-            if lower.max() < self.whole.max():
-                self.plan, self.curve = self.found, lower
+            if lower.max() < whole.max():
+                self.plan = self.found
         self.bytes = self.held.bytes.copy()
-
-    def plan_with(self, algorithms: Algorithms) -> Plan:
-        if algorithms != "p":
-            return replace(self.plan, algorithm=choose(self.program, self.costs, algorithms))
-        limit = int(self.curve.max() + (self.whole.max() - self.curve.max()) // SPACE)
-        live = live_beside(self.plan.order, self.curve.tolist(), self.plan.algorithm)
-        return replace(self.plan, algorithm=fastest_within(self.costs, self.plan.algorithm, live, limit))
 
     def ordering(self, algorithm: Mapping[Op, Algorithm]) -> Ordering:
         """For a room in live bytes, the order that holds the dearest tensors that fit, with these algorithms."""

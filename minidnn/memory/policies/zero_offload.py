@@ -33,17 +33,17 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
 def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """Gradients go out, the host updates, weights come."""
-    beside = updates(program, costs)
+    algorithm = choose(program, costs, algorithms)
+    beside = updates(program, costs, algorithm)
     hosted = program.movable.intersection(t for op in beside for t in op.tensors)
     program = program.hosting(hosted)
-    algorithm = {**choose(program, costs, algorithms), **{op: costs.least_memory(op) for op in beside}}
     trips = [*_gradients(program, costs, algorithm, beside), *_weights(program, beside)]
     return Plan(trips=tuple(trips), algorithm=algorithm, share=in_place_sharing(program), hosted=hosted, beside=beside)
 
 
-def updates(program: Program, costs: Costs) -> frozenset[Op]:
+def updates(program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> frozenset[Op]:
     """The ops that the host runs: those that change a weight or the optimizer's state, and those that read what these
-    make. None if the host cannot run them all."""
+    make. None if the host cannot run them all: it has no workspaces."""
     steps = [op for op in program.ops if op.during is Pass.UPDATE]
     weights = {t for op in steps for t in op.writes if t.role is Role.PARAM}
     lasting = {t for op in steps if weights & {*op.tensors} for t in op.writes if t.role in (Role.PARAM, Role.STATE)}
@@ -53,7 +53,7 @@ def updates(program: Program, costs: Costs) -> frozenset[Op]:
         if lasting & {*op.writes} or made & {*op.reads}:
             found.append(op)
             made.update(op.writes)
-    able = all(costs.by_host(op) is not None and not costs.least_memory(op).workspace for op in found)
+    able = all(costs.by_host(op) is not None and not algorithm[op].workspace for op in found)
     return frozenset(found if able and not any(op.on_net for op in program.ops) else ())
 
 

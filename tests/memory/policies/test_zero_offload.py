@@ -16,6 +16,7 @@ from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import POLICIES
+from minidnn.memory.policies.algorithms import choose
 from minidnn.memory.policies.own import PolicyError
 from minidnn.memory.policies.zero_offload import updates
 from minidnn.memory.proof.verify import ScheduleError, verify
@@ -39,7 +40,9 @@ def test_gradients_go_out_once_weights_come_once_and_momenta_never_move():
     s = arrange([program], "zero_offload:m", TOY).schedules["TRAIN"]
     weights = [t for t in program.carried if t.role is Role.PARAM]
     momenta = [t for t in program.carried if t.role is Role.STATE]
-    assert {*weights, *momenta} <= {*s.program.hosted} and s.plan.beside == updates(program, TOY)
+    assert {*weights, *momenta} <= {*s.program.hosted} and s.plan.beside == updates(
+        program, TOY, choose(program, TOY, "m")
+    )
     out = [x.stay.tensor for x in s.instructions if isinstance(x, Offload)]
     back = [x.stay.tensor for x in s.instructions if isinstance(x, Prefetch)]
     assert sorted(t.name for t in back if t.role is Role.PARAM) == sorted(t.name for t in weights)
@@ -150,7 +153,7 @@ def test_what_it_writes_must_live_there():
 def test_a_device_s_op_needs_a_trip_for_what_the_host_has_made():
     """The new weight does not come by itself where a policy makes the trips."""
     program = several.made(1)["TRAIN"]
-    beside = updates(program, TOY)
+    beside = updates(program, TOY, choose(program, TOY, "m"))
     hosted = frozenset(t for op in beside for t in op.tensors if t in program.carried and t not in program.inputs)
     (w,) = (t for t in hosted if t.name == "conv1.w")
     first = next(p for p, op in enumerate(program.ops) if w in op.reads)
