@@ -104,7 +104,7 @@ class Ours:
             net, train, ("TRAIN",), device=self.device, policy=policy, costs=costs, seed=1, engine=self.engine
         )
         for tensor, value in nets.batch_of(session.programs["TRAIN"], GENTLE, self.rank).items():
-            session.machine.write(tensor, value)
+            session.machine.write(tensor, value, "TRAIN")
         return session, [_ours(session) for _ in range(steps)]
 
     def steps(self, count: int) -> list[float]:

@@ -77,7 +77,7 @@ def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | No
     def opened(train: Any, **more: Any) -> Any:
         session = Session(net, train, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, **more)
         for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
-            session.machine.write(tensor, value)
+            session.machine.write(tensor, value, "TRAIN")
         return session
 
     shared = 1.0

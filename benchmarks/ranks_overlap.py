@@ -92,7 +92,7 @@ def inside(network: str, folder: Path, policy: str, steps: int) -> None:
                 net, one, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, engine=by, link=between
             )
             for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
-                session.machine.write(tensor, value)
+                session.machine.write(tensor, value, "TRAIN")
         schedule, known = sessions[name, "all"].arrangement.schedules["TRAIN"], among(costs, between)
         ops = [op for op in schedule.program.ops if op.on_net]
         found[name] = {

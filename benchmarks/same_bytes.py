@@ -83,7 +83,7 @@ def restricted(costs: Costs, chosen: Algorithms) -> Costs:
 def trained(session: Session, steps: int) -> End:
     """Run steps on one batch of noise."""
     for tensor, value in nets.batch_of(session.programs["TRAIN"]).items():
-        session.machine.write(tensor, value)
+        session.machine.write(tensor, value, "TRAIN")
     before = digests(session)
     losses = tuple(train(session) for _ in range(steps))
     values = digests(session)

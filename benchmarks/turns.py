@@ -110,7 +110,7 @@ def opened(
 
     session = Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, costs=costs, budget=budget, seed=1)
     for tensor, value in nets.batch_of(session.programs["TRAIN"], GENTLE).items():
-        session.machine.write(tensor, value)
+        session.machine.write(tensor, value, "TRAIN")
     return session, [train(session) for _ in range(steps)]
 
 

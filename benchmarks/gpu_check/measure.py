@@ -87,7 +87,7 @@ class Loaded:
         self.batch = batch or batch_of(self.schedule.program)
         try:
             for t, value in self.batch.items():
-                self.session.machine.write(t, value)
+                self.session.machine.write(t, value, "TRAIN")
             self.losses = []
             for _ in range(warm):
                 self.session.step("TRAIN")

@@ -212,7 +212,7 @@ def once(device: Any, net: Any) -> dict[str, Any]:
         stage("session")  # a Session plans once more, binds, and writes the first weights
         arena, host = session.arrangement.arena, session.arrangement.host
         for t, value in batch_of(lowered["TRAIN"]).items():
-            session.machine.write(t, value)
+            session.machine.write(t, value, "TRAIN")
         stage("batch")
         for name in ("called", "captured", "replayed"):  # the first run is not captured (memory/execution/runtime.py)
             session.step("TRAIN")

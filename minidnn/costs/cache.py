@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -109,26 +110,42 @@ def measurements(device: Device, directory: Path | None = None) -> Measurements:
     try:
         if content["format"] != FORMAT or content["device"] != identity:
             raise ValueError(f"it is of format {content['format']} for {content['device']}")
-        out, back, latency = (float(content[name]) for name in _SAVED[1:4])
-        found = Measurements(identity, path, out, back, latency, _beside(content.get("beside", [])))
-        found.seconds = {str(k): float(v) for k, v in content["seconds"].items()}
+        out, back = positive(content["bandwidth_out"]), positive(content["bandwidth_in"])
+        found = Measurements(identity, path, out, back, _least0(content["latency"]))
+        found.beside = _beside(content.get("beside", []))
+        found.seconds = {str(k): positive(v) for k, v in content["seconds"].items()}
         found.refused = {str(k): str(v) for k, v in content.get("refused", {}).items()}  # older files have none
-        if not all(v > 0 for v in (*found.seconds.values(), found.bandwidth_out, found.bandwidth_in)):
-            raise ValueError("a number in it is not positive")
         return found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         empty.problem = f"{path} is damaged ({error!r}); its costs are measured again"
         return empty
 
 
+def positive(value: Any) -> float:
+    """A number that was kept. Raises ValueError if it is none, not positive, or not finite."""
+    if not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise ValueError(f"a number in it is not positive and finite: {str(value)[:20]}")
+    return float(value)
+
+
+def _least0(value: Any) -> float:
+    """The same of a number that may be 0."""
+    return 0.0 if value == 0 else positive(value)
+
+
 def _beside(found: Any) -> list[dict[str, Any]]:
     """The rates of copies while the device computes, checked. A file of an older version lacks some, and then has none:
     they are measured again."""
-    numbers = ("bandwidth_out", "bandwidth_in", "slower", "drag_out", "drag_in")
     if any("drag_out" not in b for b in found):
         return []
     return [
-        {"bound_by": str(b["bound_by"]), "op": str(b["op"])} | {name: float(b[name]) for name in numbers} for b in found
+        {
+            "bound_by": str(b["bound_by"]),
+            "op": str(b["op"]),
+            **{name: positive(b[name]) for name in ("bandwidth_out", "bandwidth_in", "slower")},
+            **{name: _least0(b[name]) for name in ("drag_out", "drag_in")},
+        }
+        for b in found
     ]
 
 

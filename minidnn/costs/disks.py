@@ -11,8 +11,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from minidnn.costs.cache import positive
 from minidnn.costs.costs import Disk
 from minidnn.files import cache
+from minidnn.visible import say_once
+
+RATES = "write_rate", "read_rate"  # the fields of Disk that are kept
 
 
 def place(folder: Path) -> Path:
@@ -26,12 +30,21 @@ def place(folder: Path) -> Path:
 def keep(folder: Path, disk: Disk) -> Path:
     """Keep the rates for plans; the file that has them. Where the cache cannot be used, say so on stderr."""
     path = place(folder)
-    rates = {"write_rate": disk.write_rate, "read_rate": disk.read_rate}
-    cache.keep(path, json.dumps(rates).encode(), "the disk's speed is measured anew each time")
+    content = {name: getattr(disk, name) for name in RATES}
+    cache.keep(path, json.dumps(content).encode(), "the disk's speed is measured anew each time")
     return path
 
 
 def measured(disk: Disk, folder: Path) -> Disk:
     """The disk with the rates that are kept for the folder's file system, if any are."""
-    content = cache.kept(place(folder))
-    return disk if content is None else replace(disk, **json.loads(content))
+    path = place(folder)
+    content = cache.kept(path)
+    if content is None:
+        return disk
+    try:
+        found = json.loads(content)
+        write, read = (positive(found[name]) for name in RATES)
+        return replace(disk, write_rate=write, read_rate=read)
+    except (ValueError, TypeError, LookupError) as error:  # as another version of minidnn may keep it
+        say_once(f"minidnn: {path} is damaged ({error!r}): plans assume a disk's speed until it is measured again")
+        return disk

@@ -120,7 +120,7 @@ def _fill(machine: Machine, program: Program) -> None:
     random = np.random.default_rng(0)
     for t in program.inputs:
         value = random.standard_normal(t.shape, np.float32) if t.role is Role.INPUT else np.zeros(t.shape)
-        machine.write(t, value.astype(t.dtype))
+        machine.write(t, value.astype(t.dtype), program.name)
     for t in (*program.carried, *program.hosted):
         machine.set(t, _first(t, random))
 

@@ -20,6 +20,7 @@ from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
 from minidnn.memory.policies import find, theirs
+from minidnn.memory.policies.kept import replanned
 from minidnn.memory.policies.own import blamed
 from minidnn.memory.proof.parts import verify_parts
 from minidnn.memory.proof.verify import verify_all
@@ -47,6 +48,7 @@ def _without_collector() -> Iterator[None]:
 
 
 @_without_collector()
+@replanned
 def arrange(
     programs: Sequence[Program],
     policy: str,
@@ -98,6 +100,7 @@ def _arrange(
 
 
 @_without_collector()
+@replanned
 def unproved(
     programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True
 ) -> dict[str, Schedule]:

@@ -107,6 +107,7 @@ class _Absence:
         yield from self._there(free)
         yield from self._copied(free)
         yield from self._read(free)
+        yield from self._in_vain()
 
     def starts_on_host(self) -> bool:
         return self.trip.tensor in self.program.inputs or self.trip.tensor in self.program.hosted
@@ -146,6 +147,15 @@ class _Absence:
         for p in self.uses.reads:
             if free <= p < arrive and not self._written(free, p):
                 yield f"{self._at(p)} reads it" + (" before it is back" if self.trip.back is not None else " later")
+
+    def _in_vain(self) -> Iterator[str]:
+        """Whether the tensor comes back only to be overwritten."""
+        back, uses = self.trip.back, (*self.uses.reads, *self.uses.writes)
+        if back is None or self.trip.tensor in self.program.carried:
+            return
+        first = min((p for p in uses if p >= back), default=None)
+        if first is not None and first not in self.uses.reads:
+            yield f"it comes back at {back}, and {self._at(first)} overwrites it before anything reads it"
 
     def _written(self, lo: Point, hi: Point) -> list[Point]:
         """The executions of [lo, hi) that write the tensor."""

@@ -34,7 +34,7 @@ class _Trained:
         return self.solver.values()
 
     def stored(self) -> int:
-        return sum(self.solver.machine.stored().values())
+        return sum(self.solver.machine.stored("TRAIN").values())
 
     def close(self) -> None:
         self.solver.close()
@@ -62,15 +62,15 @@ class _Differentiated:
                 value = self.random.integers(0, self.classes.get(t, 2), t.shape)
             else:
                 value = np.zeros(t.shape)
-            self.machine.write(t, value.astype(t.dtype))
-        return self.machine.step(trace=trace)
+            self.machine.write(t, value.astype(t.dtype), "TRAIN")
+        return self.machine.step("TRAIN", trace=trace)
 
     def values(self) -> Mapping[str, np.ndarray]:
         live = {t.name: self.machine.get(t) for t in (*self.program.carried, *self.program.hosted)}
-        return live | {t.name: self.machine.read(t) for t in self.program.outputs}
+        return live | {t.name: self.machine.read(t, "TRAIN") for t in self.program.outputs}
 
     def stored(self) -> int:
-        return sum(self.machine.stored().values())
+        return sum(self.machine.stored("TRAIN").values())
 
     def close(self) -> None:
         self.session.close()

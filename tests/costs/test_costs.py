@@ -261,6 +261,20 @@ def test_negative_seconds_are_damage(tmp_path):
     assert json.loads(known.path.read_text())["seconds"] == {"a": -1.0}
 
 
+@pytest.mark.parametrize("number", ["1e999", "NaN", "1" + "0" * 400, "[]", '"fast"', "null"])
+@pytest.mark.parametrize("name", ["bandwidth_out", "latency", "seconds", "beside"])
+def test_what_is_no_number_of_seconds_or_bytes_is_damage(tmp_path, name, number):
+    known = costs.measurements(Toy(), tmp_path)
+    numbers = dict.fromkeys(("bandwidth_out", "bandwidth_in", "slower", "drag_out", "drag_in"), 1.0)
+    content = {
+        "format": 1, "device": known.device, "bandwidth_out": 1.0, "bandwidth_in": 1.0, "latency": 0.0,
+        "seconds": {"a": 1.0}, "beside": [{"bound_by": "memory", "op": "sum", **numbers}],
+    }  # fmt: skip
+    wrong = {"seconds": {"a": "WRONG"}, "beside": [{**content["beside"][0], "drag_out": "WRONG"}]}.get(name, "WRONG")
+    known.path.write_text(json.dumps(content | {name: wrong}).replace('"WRONG"', number))
+    assert "damaged" in costs.measurements(Toy(), tmp_path).problem
+
+
 # ---- tensor cores
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import minidnn
 from minidnn.cli.main import main
 from minidnn.costs import Disk, disks
+from minidnn.files import cache
 from minidnn.measuring import disk as measuring
 
 
@@ -37,3 +40,22 @@ def test_what_devices_measures_is_kept_and_plans_know_it(tmp_path, monkeypatch, 
     assert known == Disk(None, 1e6, 1e6) and slow > on_disk / 1e6
     assert main(["devices", "--disk", str(scratch)]) == 0
     assert "GB/s, reads" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "7", '{"write_rate": 1e9}', '{"write_rate": 0, "read_rate": 1e9}', '{"write_rate": "?", "read_rate": 1}',
+     '{"write_rate": 1e999, "read_rate": 1}', f'{{"write_rate": 1{"0" * 400}, "read_rate": 1}}'],
+)  # fmt: skip
+def test_rates_that_cannot_be_read_are_as_if_they_were_not_there(own_cache, tmp_path, capsys, content):
+    path = disks.place(tmp_path)
+    cache.keep(path, content.encode(), "")
+    assert disks.measured(Disk(7), tmp_path) == Disk(7)
+    assert f"{path} is damaged" in capsys.readouterr().err
+    disks.keep(tmp_path, Disk(None, 2e9, 3e9))
+    assert disks.measured(Disk(7), tmp_path) == Disk(7, 2e9, 3e9)
+
+
+def test_rates_of_a_version_that_keeps_more_are_used(own_cache, tmp_path):
+    cache.keep(disks.place(tmp_path), b'{"write_rate": 2e9, "read_rate": 3e9, "latency": 1e-4}', "")
+    assert disks.measured(Disk(7), tmp_path) == Disk(7, 2e9, 3e9)

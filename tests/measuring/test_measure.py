@@ -86,6 +86,14 @@ def test_within_steps(tmp_path):
     assert steps.within_steps(device, one, alone, 100) == {}, "no room"
 
 
+@pytest.mark.parametrize("name", ["TRAIN", "TEST", "TEST1"])
+def test_steps_of_any_program_are_measured(name):
+    device, one = open_device("reference"), replace(program(), name=name)
+    assert set(steps.within_steps(device, one, costs.estimate(device), 2**30)) == {
+        costs.key(op, a) for op in one.ops for a in device.algorithms(op)
+    }
+
+
 @pytest.mark.slow
 def test_on_the_host_what_steps_take_is_kept(tmp_path, monkeypatch):
     device, one = open_device("reference"), program()

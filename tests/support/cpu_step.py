@@ -48,7 +48,7 @@ def feed(made: Machine, iteration: int = 0) -> None:
             value = random.integers(0, 5, t.shape).astype(t.dtype)
         else:
             value = random.standard_normal(t.shape).astype(t.dtype)
-        made.write(t, value)
+        made.write(t, value, "TRAIN")
 
 
 def carried(made: Machine) -> dict[str, np.ndarray]:

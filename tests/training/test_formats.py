@@ -159,7 +159,7 @@ def trained(net: str, format: str, policy: str = "baseline:m", debug: bool = Fal
     with machine(net, ReferenceDevice(), policy, format=format, debug=debug, delays=delays) as m:
         for k in range(STEPS):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         return carried(m)
 
 

@@ -119,10 +119,10 @@ class Machine:
         loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in changed)
         return loaded
 
-    def stored(self, name: str = "TRAIN") -> dict[Tensor, int]:
+    def stored(self, program: str) -> dict[Tensor, int]:
         """{tensor: bytes that it took in the store in the last step}. That step must have run this program."""
         self.settle()
-        schedule = self.loaded[name].schedule
+        schedule = self.loaded[program].schedule
         if schedule.staging is None or not schedule.staging.compress:
             return {t: t.nbytes for t in schedule.store_offset}
         return {t: taken(self.binder.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()}
@@ -131,7 +131,7 @@ class Machine:
 
     def step(
         self,
-        name: str = "TRAIN",
+        program: str,
         trace: bool = False,
         check: bool = False,
         again: bool = False,
@@ -146,7 +146,7 @@ class Machine:
         meanwhile: called once this step's inputs are fixed; it may start a thread that writes the next ones
         """
         self.settle()
-        loaded = self._begun(name)
+        loaded = self._begun(program)
         if loaded.fresh and not again:
             self._swap_inputs(loaded)
         if meanwhile is not None:
@@ -162,7 +162,7 @@ class Machine:
         self.runtime.run(bound, after=after)
         return None
 
-    def launch(self, name: str = "TRAIN", meanwhile: Callable[[], object] | None = None) -> None:
+    def launch(self, program: str, meanwhile: Callable[[], object] | None = None) -> None:
         """Like `step`, but returns once the *previous* step has ended; this one may still be running.
 
         At most one step is in flight. So the host launches the next step while this one runs, and a device with its own
@@ -174,14 +174,14 @@ class Machine:
 
         meanwhile: called once the previous step has ended, whose inputs lay where the next ones are to be written
         """
-        loaded = self._begun(name)
+        loaded = self._begun(program)
         if loaded.fresh:
             self._swap_inputs(loaded)
         self.runtime.launch(self._with_inputs(loaded), meanwhile)
 
-    def _begun(self, name: str) -> Loaded:
+    def _begun(self, program: str) -> Loaded:
         """The program, whose step is about to begin. One that does not make the weights whole finds them so."""
-        loaded = self.loaded[name]
+        loaded = self.loaded[program]
         if self.shards:
             if not loaded.gathers:
                 self.gather()
@@ -238,7 +238,7 @@ class Machine:
 
     # ---- values
 
-    def write(self, tensor: Tensor, array: np.ndarray, program: str = "TRAIN") -> None:
+    def write(self, tensor: Tensor, array: np.ndarray, program: str) -> None:
         """Write an input of the next step to the host, in the device's layout. May run during a step.
 
         Raises ValueError if the shape differs. Values are converted to the tensor's dtype.
@@ -250,7 +250,7 @@ class Machine:
         _fill(self.device.array(self.binder.on_host(loaded, t, loaded.place ^ 1), t), np.asarray(array))
         loaded.fresh.add(t)
 
-    def read(self, tensor: Tensor, program: str = "TRAIN") -> np.ndarray:
+    def read(self, tensor: Tensor, program: str) -> np.ndarray:
         """A copy of an output as the last step of that program left it on the host, in logical order."""
         self.runtime.wait_for_outputs()
         return self.device.array(self.binder.on_host(self.loaded[program], tensor), tensor).copy(order="C")

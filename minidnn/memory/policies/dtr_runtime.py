@@ -37,7 +37,8 @@ class Runtime:
         self.seconds = {op: costs.seconds(op, algorithm[op]) for op in program.ops}
         self.workspace = {op: aligned(algorithm[op].workspace) for op in program.ops}
         self.size = {t: aligned(room(program, t)) for t in program.tensors}
-        self.fixed = {*program.carried, *program.inputs, *program.hosted}
+        # Of what lives on the host, the device has what ops use: another program may use the rest.
+        self.fixed = self.size.keys() & {*program.carried, *program.inputs, *program.hosted}
         self.ends = program.fixed
         around: dict[Tensor, dict[Tensor, None]] = defaultdict(dict)
         for t, op in self.make.items():

@@ -2,6 +2,9 @@
 
 A file's name is a digest of all that the plan depends on: the program, the costs, the budget, and the sources of
 planning. So a file is never stale. A kept plan is placed and proved anew, like any other. The oldest files go.
+
+A kept plan that cannot be used is made anew, whatever is wrong with it: `load` finds no plan in a file that it cannot
+read, and what lowers, places and proves plans is `replanned`. Both say so on stderr.
 """
 
 from __future__ import annotations
@@ -10,17 +13,23 @@ import contextlib
 import hashlib
 import json
 import zlib
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache as remember
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import minidnn
 from minidnn.costs import Costs, geometry
+from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.memory.parts.regions import candidates
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.policies import plan_file
 from minidnn.program import Program, Tensor
+from minidnn.visible import say_once
 
 LEAST = 200  # ops; shorter programs are planned anew
 MOST = 64  # files
@@ -54,16 +63,60 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
     return cache.home() / "plans" / f"{digest.hexdigest()[:32]}.json.z"
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_used: ContextVar[list[Path] | None] = ContextVar("_used", default=None)  # files, by what is `replanned`
+
+
 def load(path: Path, program: Program, costs: Costs) -> Plan | None:
-    """The plan that is kept there; None if there is none."""
+    """The plan that is kept there; None if there is none that can be used."""
     content = cache.kept(path)
     if content is None:
         return None
-    found = json.loads(zlib.decompress(content))
-    plan = replace(plan_file.plan_of(found["plan"], program, costs), bound=found["bound"])
+    try:
+        found = json.loads(zlib.decompress(content))
+        plan = replace(plan_file.plan_of(found["plan"], program, costs), bound=found["bound"])
+    except Exception as error:  # whatever is wrong with it
+        drop([path], error)
+        return None
+    if (used := _used.get()) is not None:
+        used.append(path)
     with contextlib.suppress(OSError):
         path.touch()  # it is in use: others go first
     return plan
+
+
+def replanned(work: Callable[P, R]) -> Callable[P, R]:
+    """The same function, which is called again if it fails with plans that were kept: then these are made anew."""
+
+    @wraps(work)
+    def again(*args: P.args, **named: P.kwargs) -> R:
+        outer = _used.get()
+        used: list[Path] = [] if outer is None else outer
+        token = _used.set(used)
+        try:
+            return work(*args, **named)
+        except BadInput:
+            raise
+        except Exception as error:
+            if not used:
+                raise
+            drop(used, error)
+            used.clear()
+        finally:
+            _used.reset(token)
+        return work(*args, **named)
+
+    return again
+
+
+def drop(files: Sequence[Path], why: Exception) -> None:
+    """Remove files whose plans cannot be used, and say so."""
+    for path in files:
+        said = f"the kept plan {path.name} cannot be used, and is made anew: {type(why).__name__}: {why}"
+        say_once(f"minidnn: {said}")
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def keep(path: Path, program: Program, costs: Costs, plan: Plan) -> None:

@@ -167,8 +167,10 @@ class _Described:
     parts: list[_Region] = field(default_factory=list)
 
     def of(self, program: Program) -> Program:
-        """The program that the plan is of: the net's, in the plan's parts. Raises ValueError if it has none such."""
-        return parted(program, [Region(tuple(region.ops), region.count) for region in self.parts])
+        """The program that the plan is of: the net's, in the plan's parts, which it may have already. Raises ValueError
+        if it has none such."""
+        parts = tuple(Region(tuple(region.ops), region.count) for region in self.parts)
+        return program if program.parts == parts else parted(program, parts)
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
 
 
 def plan_of(found: dict[str, Any], program: Program, costs: Costs) -> Plan:
-    """The plan that `described` described. Raises PlanError if it is of another program or device."""
+    """The plan that `described` described. Raises ValueError if it is of another program or device, or no plan."""
     from pydantic import TypeAdapter
 
     described: _Described = TypeAdapter(_Described).validate_python(found)

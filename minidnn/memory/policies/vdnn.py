@@ -72,8 +72,11 @@ def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Calla
     _choose_offloads(program, layers, share, offloads)
     back_at = _prefetches(layers)
     first_backward_read: dict[Tensor, Point] = {}
+    there: dict[Tensor, Point] = {}  # from here on the map is made: in parts, a join may come behind a layer's first op
     for p, op in enumerate(program.ops):
-        if op.during not in FORWARD:
+        if op.during in FORWARD:
+            there.update(dict.fromkeys(op.writes, p + 1))
+        else:
             for t in op.reads:
                 first_backward_read.setdefault(t, p)
     trips: list[Trip] = []
@@ -87,7 +90,8 @@ def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Calla
             else:
                 back = min(beside.backward[0], use)
                 arrive = min(beside.backward[-1] + 1, use)
-            trips.append(Trip(t, layer.forward[0], free, max(back, free), max(arrive, free)))
+            out = max(layer.forward[0], there.get(t, 0))
+            trips.append(Trip(t, out, free, max(back, free), max(arrive, free)))
     return Plan(algorithm=algorithm, share=share, trips=tuple(trips))
 
 

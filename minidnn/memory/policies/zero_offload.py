@@ -88,6 +88,7 @@ class _Part:
 
     ready: Point  # the host has its value from here on
     uses: list[Point] = field(default_factory=list)
+    comes: bool = False  # whether the first of these reads that value
     changed: Point | None = None  # behind the last op of these that writes it
 
     @property
@@ -97,15 +98,18 @@ class _Part:
 
 def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
     """A weight comes when the step begins, and stays until its last use. So does all else that lives on the host, if
-    the device uses it. If uses follow a write by the host, the new value comes as soon as it is made."""
+    the device reads it before it writes it. If uses follow a write by the host, the new value comes as soon as it is
+    made."""
     parts: dict[Tensor, list[_Part]] = {t: [_Part(0)] for t in program.hosted}
     for p, op in enumerate(program.ops):
         for t in op.tensors:
             if t not in parts:
                 continue
+            part = parts[t][-1]
             if op not in beside:
-                parts[t][-1].uses.append(p)
-                parts[t][-1].changed = p + 1 if t in op.writes else parts[t][-1].changed
+                part.comes |= not part.uses and t in op.reads
+                part.uses.append(p)
+                part.changed = p + 1 if t in op.writes else part.changed
             elif t in op.writes:
                 parts[t].append(_Part(p + 1))
     for t, every in parts.items():
@@ -113,10 +117,11 @@ def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
         for part in every:
             if not part.uses:
                 continue
-            if former is None:
-                yield Trip(t, None, None, part.ready, part.uses[0])
-            else:
-                yield Trip(t, former.changed, former.over, max(part.ready, former.over), part.uses[0])
+            out, free = (None, None) if former is None else (former.changed, former.over)
+            if part.comes:
+                yield Trip(t, out, free, max(part.ready, free or 0), part.uses[0])
+            elif free is not None:
+                yield Trip(t, out, free, None, None)
             former = part
         if former is not None:
             yield Trip(t, former.changed, former.over, None, None)

@@ -151,7 +151,7 @@ def test_trains_as_without_fusion(device):
             program = made.arrangement.schedules["TRAIN"].program
             assert bool(KINDS & set(kinds(program))) == fuse
             for iteration in range(1, 4):
-                made.step()
+                made.step("TRAIN")
                 feed(made, iteration)
             ends.append(carried(made))
     for name, want in ends[1].items():

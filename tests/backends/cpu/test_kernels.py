@@ -161,7 +161,7 @@ def test_training_agrees_with_the_reference(device, net):
     for each, policy in ((device, "vdnn_all:m"), (ReferenceDevice(), "baseline:m")):
         with machine(net, each, policy) as made:
             for iteration in range(1, 4):
-                made.step()
+                made.step("TRAIN")
                 feed(made, iteration)
             ends.append(carried(made))
     for name, want in ends[1].items():
@@ -305,8 +305,8 @@ def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
         w = next(t for t in program.carried if t.name == f"{layer}.w")
         made.set(w, np.full(w.shape, np.nan, np.float32))
         before = carried(made)
-        made.step()
-        assert not any(np.isfinite(made.read(t)).all() for t in program.outputs if t.name == "objective")
+        made.step("TRAIN")
+        assert not any(np.isfinite(made.read(t, "TRAIN")).all() for t in program.outputs if t.name == "objective")
         assert all(np.array_equal(x, before[name], equal_nan=True) for name, x in carried(made).items())
 
 

@@ -32,14 +32,14 @@ LENET = NET_FILES / "lenet.yaml"
 
 
 def outputs(m) -> dict[str, bytes]:
-    return {t.name: m.read(t).tobytes() for t in m.loaded["TRAIN"].schedule.program.outputs}
+    return {t.name: m.read(t, "TRAIN").tobytes() for t in m.loaded["TRAIN"].schedule.program.outputs}
 
 
 def one_by_one(m, steps: int = STEPS) -> tuple[list[dict[str, bytes]], dict[str, bytes]]:
     found = []
     for k in range(steps):
         feed(m, k)
-        m.step()
+        m.step("TRAIN")
         found.append(outputs(m))
     return found, {name: value.tobytes() for name, value in carried(m).items()}
 
@@ -48,7 +48,7 @@ def ahead(m, steps: int = STEPS) -> tuple[list[dict[str, bytes]], dict[str, byte
     """As a training loop: the next batch is written once the step before has ended."""
     found = []
     for k in range(steps):
-        m.launch(meanwhile=lambda k=k: feed(m, k + 1))
+        m.launch("TRAIN", meanwhile=lambda k=k: feed(m, k + 1))
         found.append(outputs(m))
     return found, {name: value.tobytes() for name, value in carried(m).items()}
 
@@ -85,16 +85,16 @@ def test_all_that_looks_at_the_machine_sees_the_step_done():
     with machine("lenet", device, "vdnn_all:m") as m:
         w = next(t for t in m.homes if t.name == "conv1.w")
         for k in range(STEPS):
-            m.launch(meanwhile=lambda k=k: feed(m, k + 1))
+            m.launch("TRAIN", meanwhile=lambda k=k: feed(m, k + 1))
             assert device.api.pending
             if k % 3 == 1:
                 m.set(w, m.get(w))
             elif k % 3 == 2:
                 m.settle()
                 assert not device.api.pending
-        m.launch()
+        m.launch("TRAIN")
         feed(m, STEPS + 1)
-        m.step()
+        m.step("TRAIN")
         assert not device.api.pending
     with machine("lenet", fake_device(), "vdnn_all:m") as m:
         _, values = one_by_one(m, STEPS + 2)
@@ -114,10 +114,10 @@ def test_inputs_that_are_not_written_again_keep_their_values():
                 step(m)
                 data = next(t for t in m.loaded["TRAIN"].schedule.program.inputs if t.name == "data")
                 if k % 2:
-                    m.write(data, np.full(data.shape, k, np.float32))
+                    m.write(data, np.full(data.shape, k, np.float32), "TRAIN")
             return {name: value.tobytes() for name, value in carried(m).items()}
 
-    assert run(lambda m: m.launch()) == run(lambda m: m.step())
+    assert run(lambda m: m.launch("TRAIN")) == run(lambda m: m.step("TRAIN"))
 
 
 def test_it_can_be_closed_with_a_step_in_flight():
@@ -125,7 +125,7 @@ def test_it_can_be_closed_with_a_step_in_flight():
     device = fake_device(4)
     with machine("lenet", device, "vdnn_all:m") as m:
         for k in range(STEPS):
-            m.launch(meanwhile=lambda k=k: feed(m, k + 1))
+            m.launch("TRAIN", meanwhile=lambda k=k: feed(m, k + 1))
         assert device.api.pending
     assert not device.api.pending and not device.api.allocated and not device.api.events and not device.api.graphs
     assert {name: value.tobytes() for name, value in carried(m).items()} == want[1]
@@ -144,13 +144,13 @@ def test_a_batch_that_is_written_while_its_place_is_read_is_found(monkeypatch):
 
     def rated(m, k):
         rate = next(t for t in m.loaded["TRAIN"].schedule.program.inputs if t.name == "rate")  # comes late in a step
-        m.write(rate, np.full(rate.shape, 0.01 / (k + 1), np.float32))
+        m.write(rate, np.full(rate.shape, 0.01 / (k + 1), np.float32), "TRAIN")
 
     def run():
         for seed in range(3):
             with machine("lenet", fake_device(seed), "vdnn_all:m") as m:
                 for k in range(STEPS):
-                    m.launch(meanwhile=lambda m=m, k=k: (feed(m, k + 1), rated(m, k)))
+                    m.launch("TRAIN", meanwhile=lambda m=m, k=k: (feed(m, k + 1), rated(m, k)))
                     outputs(m)
 
     run()
@@ -177,12 +177,12 @@ def test_an_error_in_flight_is_raised_by_what_looks_next(look):
     device = fake_device()
     m = machine("lenet", device, "vdnn_all:m")
     ahead(m, 3)
-    m.launch()
+    m.launch("TRAIN")
     device.api.enqueue(m.runtime.streams["compute"], illegal, "illegal")
     output = m.loaded["TRAIN"].schedule.program.outputs[0]
     looks = {
-        "launch": m.launch, "read": lambda: m.read(output), "get": lambda: m.get(next(iter(m.homes))),
-        "settle": m.settle, "step": m.step, "close": m.close,
+        "launch": lambda: m.launch("TRAIN"), "read": lambda: m.read(output, "TRAIN"), "settle": m.settle,
+        "get": lambda: m.get(next(iter(m.homes))), "step": lambda: m.step("TRAIN"), "close": m.close,
     }  # fmt: skip
     if look in ("launch", "read"):  # which wait for less than all: the error is known when it has happened
         monkey = device.api.reach
@@ -206,10 +206,10 @@ def test_a_launch_that_is_refused_names_its_op_and_leaves_a_device_that_can_be_u
     device.cudnn.execute = refuse
     with machine("lenet", device, "vdnn_all:m") as m:
         ahead(m, 2)
-        m.launch()
+        m.launch("TRAIN")
         refusing = True
         with pytest.raises(KernelFailed, match=r"conv1\.forward \[eng0\] on cuda: CUDNN_STATUS_EXECUTION_FAILED"):
-            m.launch()
+            m.launch("TRAIN")
         assert not device.api.pending and not m.runtime.broken
         refusing = False
         ahead(m, 2)
@@ -221,7 +221,7 @@ def test_an_interrupt_while_it_waits_leaves_idle_streams(monkeypatch):
     device = fake_device()
     with machine("lenet", device, "vdnn_all:m") as m:
         ahead(m, 3)
-        m.launch()
+        m.launch("TRAIN")
 
         def interrupted(event):
             raise KeyboardInterrupt
@@ -229,7 +229,7 @@ def test_an_interrupt_while_it_waits_leaves_idle_streams(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(device.api, "reach", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                m.launch()
+                m.launch("TRAIN")
         assert not device.api.pending and not m.runtime.broken
         ahead(m, 1)
 

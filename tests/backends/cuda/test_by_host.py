@@ -195,15 +195,16 @@ def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeyp
 
     device = fake_device(1)
     steps: dict[str, Callable] = {
-        "step": lambda m: m.step(), "trace": lambda m: m.step(trace=True), "check": lambda m: m.step(check=True),
-        "launch": lambda m: (m.launch(), m.launch()),
+        "step": lambda m: m.step("TRAIN"), "trace": lambda m: m.step("TRAIN", trace=True),
+        "check": lambda m: m.step("TRAIN", check=True),
+        "launch": lambda m: (m.launch("TRAIN"), m.launch("TRAIN")),
     }  # fmt: skip
     kept = binding.Binder._stored
     monkeypatch.setattr(binding.Binder, "_stored", lambda self, s, x: binding.partial(copyto, *kept(self, s, x).args))
     with machine("residual", device, "vdnn_all:m", staging=staging("residual", False)) as m:
         for k in range(2):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         before, fails, done = carried(m), True, len(calls)
         with pytest.raises(Full, match="no room"):
             steps[run](m)
@@ -216,7 +217,7 @@ def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeyp
             m.set(t, value)
         for k in range(2, STEPS):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         assert {n: v.tobytes() for n, v in carried(m).items()} == baseline("residual", "m")
 
 

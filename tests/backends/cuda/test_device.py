@@ -64,7 +64,7 @@ def trained(net: str, device, policy: str, **options) -> dict[str, np.ndarray]:
     with machine(net, device, policy, **options) as m:
         for k in range(STEPS):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         assert all(np.isfinite(v).all() for v in carried(m).values())
         return carried(m)
 
@@ -80,7 +80,7 @@ def test_profilers_see_a_range_for_each_op_of_each_step():
         device.api.ranges.clear()  # those of plans that were tried
         for k in range(STEPS):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         got = carried(m)
     assert {name: v.tobytes() for name, v in got.items()} == baseline("chain", "m")
     names = device.api.ranges
@@ -165,7 +165,7 @@ def test_a_solver_trains_on_it_and_resumes():
 def test_a_timed_step_says_when_each_instruction_ran():
     device = fake_device()
     with machine("residual", device, "vdnn_all:m") as m:
-        trace = m.step(trace=True)
+        trace = m.step("TRAIN", trace=True)
         schedule = m.arrangement.schedules["TRAIN"]
     assert trace.peak_bytes == schedule.live_peak
     assert {s.stream for s in trace.spans} == {"compute", "out", "in"}
@@ -180,7 +180,7 @@ def test_a_checked_step_names_the_first_op_that_is_not_finite():
         w = next(t for t in m.homes if t.name == "conv1.w")
         m.set(w, np.full(w.shape, np.nan, np.float32))
         with pytest.raises(NotFinite, match=r"conv1\.forward"):
-            m.step(check=True)
+            m.step("TRAIN", check=True)
 
 
 def test_all_memory_is_given_back_and_all_is_asked_for_at_loading():
@@ -191,7 +191,7 @@ def test_all_memory_is_given_back_and_all_is_asked_for_at_loading():
         assert device.api.memory - device.api.free_memory() == m.arena.nbytes == m.arrangement.arena
         for k in range(3):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         assert device.api.allocated.keys() == taken.keys()
     assert not device.api.allocated and not device.api.events and not device.api.graphs
     assert device.api.streams == [device.compute, device.net]
@@ -210,7 +210,7 @@ def test_a_failing_kernel_names_its_op_and_algorithm():
     with machine("lenet", device, "baseline:p") as m:
         refusing = True
         with pytest.raises(KernelFailed) as e:
-            m.step()
+            m.step("TRAIN")
     assert str(e.value) == "conv1.forward [eng1_k0=1] on cuda: CUDNN_STATUS_EXECUTION_FAILED"
 
 
@@ -220,11 +220,11 @@ def test_a_refused_launch_leaves_a_device_that_can_be_read_and_used():
     with machine("lenet", device, "vdnn_all:m") as m:
         refusing = True
         with pytest.raises(KernelFailed):
-            m.step()
+            m.step("TRAIN")
         assert not m.runtime.broken and not device.api.pending
         refusing = False
         feed(m, 0)
-        m.step()
+        m.step("TRAIN")
     assert all(np.isfinite(v).all() for v in carried(m).values())
     assert not device.api.allocated and not device.api.events
 
@@ -237,14 +237,14 @@ def test_a_failure_in_a_capture_ends_the_capture():
         refusing = True
         for k in range(2):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         feed(m, 2)
         with pytest.raises(KernelFailed):
-            m.step()
+            m.step("TRAIN")
         assert device.api.capture is None and not m.runtime.broken and not device.api.replays
         refusing = False
         for _ in range(STEPS - 2):
-            m.step(again=True)
+            m.step("TRAIN", again=True)
         assert device.api.replays == STEPS - 2
         got = carried(m)
     assert all(np.isfinite(v).all() for v in got.values())
@@ -260,7 +260,7 @@ def test_an_error_that_stays_leaves_the_device_to_the_end_of_the_process():
         m = machine("lenet", device, "vdnn_all:m")
         device.api.enqueue(m.runtime.streams["out"], illegal, "illegal")
         with pytest.raises(KernelFailed, match=r"cudaErrorIllegalAddress; .*the GPU is lost to it: start a new"):
-            m.step(**how)
+            m.step("TRAIN", **how)
         assert m.runtime.broken
         taken = len(device.api.allocated)
         m.close()
@@ -273,7 +273,7 @@ def test_a_checked_step_leaves_idle_streams():
         w = next(t for t in m.homes if t.name == "ip1.w")
         m.set(w, np.full(w.shape, np.nan, np.float32))
         with pytest.raises(NotFinite):
-            m.step(check=True)
+            m.step("TRAIN", check=True)
         assert not device.api.pending and not m.runtime.broken
 
 
@@ -292,10 +292,10 @@ def test_no_arena_is_kept_when_the_host_has_no_memory():
 def test_the_host_memory_that_was_given_back_is_out_of_reach():
     with machine("lenet", fake_device(), "vdnn_all:m") as m:
         output = next(iter(m.loaded["TRAIN"].schedule.program.outputs))
-        m.step()
-        m.read(output)
+        m.step("TRAIN")
+        m.read(output, "TRAIN")
     with pytest.raises((ValueError, TypeError)):
-        m.read(output)
+        m.read(output, "TRAIN")
 
 
 def test_any_thread_may_run_a_step():
@@ -304,7 +304,7 @@ def test_any_thread_may_run_a_step():
         for k in range(STEPS):
             feed(m, k)
             with ThreadPoolExecutor(1) as other:
-                other.submit(m.step).result()
+                other.submit(m.step, "TRAIN").result()
         assert [n for n, v in carried(m).items() if v.tobytes() != want[n]] == []
 
 
@@ -379,7 +379,7 @@ class TestTheFake:
             try:
                 for k in range(STEPS):
                     feed(m, k)
-                    m.step()
+                    m.step("TRAIN")
             except (Illegal, Lost):
                 return True
             got = carried(m)

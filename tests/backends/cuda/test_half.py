@@ -28,7 +28,7 @@ def trained(net: str, device, policy: str, format: str, **options) -> dict[str, 
     with machine(net, device, policy, format=format, **options) as m:
         for k in range(STEPS):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         assert all(np.isfinite(v).all() for v in carried(m).values())
         return carried(m)
 

@@ -175,7 +175,7 @@ def trained(device, policy: str, dropped: int | None) -> dict[str, bytes]:
         for k in range(4):
             cpu_step.feed(m, k)
             try:
-                m.step()
+                m.step("TRAIN")
             except (Illegal, Lost):
                 return {}
         return {name: value.tobytes() for name, value in cpu_step.carried(m).items()}

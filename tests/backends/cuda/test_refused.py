@@ -75,7 +75,7 @@ def test_a_machine_runs_the_next_plan_where_the_planned_one_was(how, policy):
         assert all(a == planned.schedules["TRAIN"].plan.algorithm[op] for op, a in pairs(planned))
         for k in range(4):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         got = carried(m)
     with machine("lenet", fake_device(), policy) as m:
         assert set().union(*algorithms(m.arrangement).values()) == {"eng1_k0=1"}
@@ -83,7 +83,7 @@ def test_a_machine_runs_the_next_plan_where_the_planned_one_was(how, policy):
     with machine("lenet", fake_device(), policy.replace(":p", ":m")) as m:
         for k in range(4):
             feed(m, k)
-            m.step()
+            m.step("TRAIN")
         assert {n: v.tobytes() for n, v in carried(m).items()} == {n: v.tobytes() for n, v in got.items()}
 
 

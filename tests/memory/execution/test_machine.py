@@ -32,10 +32,10 @@ def train(program, policy, steps=3, trace=False, budget=None, **options):
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(steps):
             for data in program.inputs:
-                m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
-            last = m.step(trace=trace)
+                m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
+            last = m.step("TRAIN", trace=trace)
         out = {t.name: m.get(t).tobytes() for t in program.carried}
-        out |= {"loss" if k == 0 else t.name: m.read(t).tobytes() for k, t in enumerate(program.outputs)}
+        out |= {"loss" if k == 0 else t.name: m.read(t, "TRAIN").tobytes() for k, t in enumerate(program.outputs)}
     return out, last, arrangement.schedules["TRAIN"]
 
 
@@ -106,7 +106,7 @@ def test_a_failing_kernel_ends_the_step_with_its_own_error_and_no_hang():
     with Machine(Faulty(), arrange([program], "vdnn_all:m", costs())) as m:
         for _ in range(2):
             with pytest.raises(RuntimeError, match=r"conv2\.forward broke"):
-                m.step()
+                m.step("TRAIN")
 
 
 def test_check_names_the_first_op_whose_result_is_not_finite():
@@ -120,9 +120,9 @@ def test_check_names_the_first_op_whose_result_is_not_finite():
     with Machine(Nan(), arrange([program], "vdnn_all:m", costs())) as m:
         for t in program.carried:
             m.set(t, np.zeros(t.shape, np.float32))
-        m.write(program.inputs[0], np.zeros(program.inputs[0].shape, np.float32))
+        m.write(program.inputs[0], np.zeros(program.inputs[0].shape, np.float32), "TRAIN")
         with pytest.raises(NotFinite, match=r"relu1\.forward") as caught:
-            m.step(check=True)
+            m.step("TRAIN", check=True)
     assert caught.value.op.layer == "relu1"
 
 
@@ -143,16 +143,16 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
             return call
 
     with Machine(Slow(), arrange([program], "liveness:m", costs())) as m:
-        m.write(x, np.full(64, 1.0))
-        thread = threading.Thread(target=m.step)
+        m.write(x, np.full(64, 1.0), "TRAIN")
+        thread = threading.Thread(target=m.step, args=("TRAIN",))
         thread.start()
         started.wait()
-        m.write(x, np.full(64, 2.0))
+        m.write(x, np.full(64, 2.0), "TRAIN")
         go.set()
         thread.join()
-        assert (m.read(y) == 1).all()
-        m.step()
-        assert (m.read(y) == 2).all()
+        assert (m.read(y, "TRAIN") == 1).all()
+        m.step("TRAIN")
+        assert (m.read(y, "TRAIN") == 2).all()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -167,15 +167,15 @@ def test_a_launched_step_is_a_step(policy):
         begun = []
 
         def begin(k):
-            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
+            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
             begun.append(k)
 
         begin(0)
         for k in range(3):
-            m.launch(meanwhile=partial(begin, k + 1))
+            m.launch("TRAIN", meanwhile=partial(begin, k + 1))
             m.settle()
         assert begun == [0, 1, 2, 3]
-        got = {t.name: m.get(t).tobytes() for t in program.carried} | {"loss": m.read(loss).tobytes()}
+        got = {t.name: m.get(t).tobytes() for t in program.carried} | {"loss": m.read(loss, "TRAIN").tobytes()}
     assert got == want
 
 
@@ -188,8 +188,8 @@ def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
         for t in program.carried:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(4):
-            m.write(data, np.full(data.shape, k, np.float32))
-            m.step(meanwhile=lambda k=k: m.write(data, np.full(data.shape, k + 1, np.float32)))
+            m.write(data, np.full(data.shape, k, np.float32), "TRAIN")
+            m.step("TRAIN", meanwhile=lambda k=k: m.write(data, np.full(data.shape, k + 1, np.float32), "TRAIN"))
             host = m.binder.on_host(m.loaded["TRAIN"], data, m.loaded["TRAIN"].place ^ 1)
             assert (host.view(np.float32) == k + 1).all()
 
@@ -253,8 +253,8 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
             m.set(t, np.full(t.shape, 0.5, np.float32))
         (data,) = program.inputs
         for k in range(2):
-            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
-            m.step()
+            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
+            m.step("TRAIN")
         assert {t.name: m.get(t).tobytes() for t in program.carried} == {
             name: want[name] for name in want if name != "loss"
         }

@@ -62,10 +62,10 @@ def train(program, policy, staging, budget=None, **options):
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(3):
             (data,) = program.inputs
-            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
-            trace = m.step(trace=k == 2)
+            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
+            trace = m.step("TRAIN", trace=k == 2)
         out = {t.name: m.get(t).tobytes() for t in program.carried}
-        out["loss"] = m.read(program.outputs[0]).tobytes()
+        out["loss"] = m.read(program.outputs[0], "TRAIN").tobytes()
     return out, trace, arrangement
 
 

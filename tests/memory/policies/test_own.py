@@ -155,3 +155,11 @@ def test_no_trip_of_our_policies_is_blamed(net):
         for budget in (0, whole // 4, whole):
             assert wrong(program, find(name, True)(program, TITAN, budget)) is None, (name, budget)
     assert len(names()) > 20
+
+
+def test_a_tensor_does_not_come_back_to_be_overwritten():
+    program = lowered("residual")
+    gradient = next(t for t in program.carried if t.role is Role.PARAM_GRADIENT)
+    made = next(p for p, op in enumerate(program.ops) if gradient in op.writes)
+    plan = Plan(hosted=frozenset([gradient]), trips=(Trip(gradient, None, None, made - 1, made),))
+    assert f"{program.ops[made].name} (point {made}) overwrites it before anything reads it" in wrong(program, plan)

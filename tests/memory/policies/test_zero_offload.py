@@ -86,7 +86,7 @@ def test_where_the_host_is_the_device_its_ops_take_time_from_the_others():
 def test_the_machine_and_the_simulator_run_the_same():
     device = ReferenceDevice()
     with machine("residual", device, "zero_offload:m", debug=True) as m:
-        real, schedule = m.step(trace=True), m.arrangement.schedules["TRAIN"]
+        real, schedule = m.step("TRAIN", trace=True), m.arrangement.schedules["TRAIN"]
     simulated = simulate(schedule, estimate(device))
     assert [(s.index, s.stream, s.name) for s in real.spans] == [(s.index, s.stream, s.name) for s in simulated.spans]
     assert sum(s.stream == "host" for s in real.spans) == len(schedule.plan.beside) > 2
