@@ -63,16 +63,22 @@ def grown(call):
         tracemalloc.stop()
 
 
-def test_no_phase_holds_a_copy_of_the_weights(wide):
-    Solver("solver.yaml", device="reference").close()  # what the first one imports is not counted
-    solver, start = grown(lambda: Solver("solver.yaml", device="reference"))
+@pytest.mark.parametrize("state", ["device", "all"])
+def test_no_phase_holds_a_copy_of_the_weights(wide, state):
+    def opened(**more):
+        return Solver("solver.yaml", device="reference", state=state, **more)
+
+    opened().close()  # what the first one imports is not counted
+    solver, start = grown(opened)
     weights = 4 * 1024 * 1024
     assert start - solver.arrangement.arena - solver.arrangement.off_device < weights / 2
     with solver:
         solver.step(1)
         saved, save = grown(solver.save)
         assert save < weights / 4
-    other, resume = grown(lambda: Solver("solver.yaml", device="reference", resume=saved.path))
+        _, close = grown(solver.close)
+        assert close < weights / 4
+    other, resume = grown(lambda: opened(resume=saved.path))
     with other:
         assert resume - other.arrangement.arena - other.arrangement.off_device < weights / 2
 

@@ -361,7 +361,7 @@ class Machine:
             finally:
                 broken = self.runtime.broken
                 self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
-                self.hosted = {} if broken else {t: home.copy() for t, home in self.hosted.items()}
+                self.hosted = {} if broken else {t: self.runtime.retain(home) for t, home in self.hosted.items()}
                 self.runtime.close()
                 self._close_disk()
 
