@@ -98,7 +98,7 @@ def train(args: argparse.Namespace) -> Answer:
         "seconds": seconds, "digests": digests, "phases": watch.most, "planned_bytes": ram.plan,
         "said_bytes": ram.total,
         "peak_bytes": a.arena, "pinned_bytes": a.host, "pageable_bytes": a.store, "undo_bytes": a.undo,
-        "on_disk_bytes": a.disk, "most_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "on_disk_bytes": a.on_disk, "most_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "others": before.others_until(Load.now()),
     }  # fmt: skip
 

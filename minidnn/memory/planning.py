@@ -153,12 +153,12 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
 
 def _check_disk(found: Arrangement, most: int | None) -> None:
     """Raise DiskError if the plan takes more than `most` bytes of the disk."""
-    if most is not None and found.disk > most:
+    if most is not None and found.on_disk > most:
         raise DiskError(
-            f"{found.policy} puts {text(found.disk)} on the disk, where {text(most)} may be used: give {found.disk} "
-            f"bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
-            found.disk,
-            found.disk,
+            f"{found.policy} puts {text(found.on_disk)} on the disk, where {text(most)} may be used: give "
+            f"{found.on_disk} bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
+            found.on_disk,
+            found.on_disk,
             host=True,
         )
 
@@ -168,7 +168,7 @@ def _host_for(found: Arrangement, most: int) -> int:
     low, high = found.off_device, found.off_device + found.disk
     while high - low > BLOCK:
         middle = (low + high) // 2
-        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).disk > most:
+        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).on_disk > most:
             low = middle
         else:
             high = middle

@@ -98,7 +98,7 @@ class Result:
             pinned_bytes=self.arrangement.host,
             pageable_bytes=self.arrangement.store,
             undo_bytes=self.arrangement.undo,
-            on_disk_bytes=self.arrangement.disk,
+            on_disk_bytes=self.arrangement.on_disk,
             smallest_budget_bytes=self._smallest_device(),
             smallest_host_budget_bytes=self._smallest_host(),
             smallest_host_ring_bytes=self.refused.smallest if isinstance(self.refused, RingError) else None,
