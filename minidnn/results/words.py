@@ -63,6 +63,7 @@ WORDS = {
     "ram_batches_bytes": "of these, batches on their way",
     "ram_workers_bytes": "of these, what worker processes and the batches that they share take",
     "ram_working_bytes": "of these, kernels, threads and buffers",
+    "ram_closing_bytes": "of these, weights and state that leave a device's own memory at the end of the run",
     # time
     "step_seconds": "seconds of one step: the median of the timed ones; foreseen where no step was run",
     "step_seconds_low": "the lower end of the 95 % interval of that median; of fewer than six steps, the quickest",

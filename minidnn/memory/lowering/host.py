@@ -3,15 +3,14 @@ travel.
 
 The exact number is known behind the lowering (Arrangement.off_device). It is never more than what is counted here: a
 pinned place for each tensor that travels, or, with a ring, the whole ring, and for each tensor a place in the store.
-With a disk behind the store, tensors travel in any number once the ring and the undo have room; else they must do with
-the store.
+With a disk behind the store, tensors travel in any number once the ring has room; else they must do with the store.
 """
 
 from __future__ import annotations
 
 from minidnn.costs import Costs
 from minidnn.memory.lowering.staging import LEGS
-from minidnn.memory.schedule import BLOCK, aligned, changing, stored_bound
+from minidnn.memory.schedule import BLOCK, aligned, stored_bound
 from minidnn.program import Program, Tensor
 
 
@@ -39,7 +38,7 @@ def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozense
     if costs.staging is not None and may:
         ring = costs.staging.ring or LEGS * max(aligned(t.nbytes, BLOCK) for t in may)
         left -= aligned(ring, BLOCK)
-        if costs.staging.disk is not None and left >= BLOCK + sum(t.nbytes for t in changing(program)):
+        if costs.staging.disk is not None and left >= BLOCK:
             return None
     return None if sum(place(t, costs) for t in may) <= left else left
 
