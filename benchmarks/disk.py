@@ -27,6 +27,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine
-from benchmarks.ram import Watch
 from minidnn import sizes
 from minidnn.api.plan import plan
 from minidnn.costs import Choice, Disk, Measurements, key, measured
@@ -45,7 +45,7 @@ from minidnn.measuring.disk import disk
 from minidnn.measuring.link import link
 from minidnn.measuring.load import Load
 from minidnn.memory.execution.disk import DiskFailed, NoDisk
-from minidnn.memory.execution.host import free_memory
+from minidnn.memory.execution.host import free_memory, resident_memory
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.schedule import Compute
 from minidnn.training.events import Saved
@@ -56,6 +56,33 @@ SMALL = 8  # the batch at which both ways fit anywhere
 CLOSE = 0.15  # how near the foreseen seconds should be, as a part of the measured ones
 FIELDS = dict(base_lr=0.01, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", seed=1, device="cpu", workers=0)
 Answer = dict[str, Any]
+
+
+class Watch:
+    """Reads this process's resident bytes on a thread, and keeps the most of each phase."""
+
+    def __init__(self) -> None:
+        self.phase, self.most = "start", {"start": 0}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.001):
+            self._note()
+
+    def _note(self) -> None:
+        self.most[self.phase] = max(self.most[self.phase], resident_memory())
+
+    def enter(self, phase: str) -> None:
+        self._note()
+        self.most[phase] = 0
+        self.phase = phase
+
+    def close(self) -> None:
+        self._note()
+        self._end.set()
+        self._thread.join()
 
 
 def opened(args: argparse.Namespace, batch: int | None = None, **more: Any) -> Solver:
@@ -98,7 +125,7 @@ def train(args: argparse.Namespace) -> Answer:
         "seconds": seconds, "digests": digests, "phases": watch.most, "planned_bytes": ram.plan,
         "said_bytes": ram.total,
         "peak_bytes": a.arena, "pinned_bytes": a.host, "pageable_bytes": a.store, "undo_bytes": a.undo,
-        "on_disk_bytes": a.disk, "most_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "on_disk_bytes": a.on_disk, "most_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "others": before.others_until(Load.now()),
     }  # fmt: skip
 

@@ -1,144 +1,311 @@
-"""Resident memory of a training, by phase, beside what the program said before it began.
+"""The memory of a training as the operating system tells it, beside what the program said before it began.
 
-    python benchmarks/ram.py [--json FILE]
+    python -m benchmarks.ram                                     all of it: half an hour
+    python -m benchmarks.ram --cases resnet18:8 --disk /scratch  one net, also through a disk
+    python -m benchmarks.ram --save                              also writes benchmarks/results/ram-<machine>.*
 
-Each case is a process of its own: it builds the solver, trains three steps, saves a snapshot, and begins again from it.
-A thread reads the process's resident bytes every millisecond. "over" is the peak minus the plan's bytes.
+Each run is a process of its own: it trains some iterations, tests, saves a snapshot and ends. Its largest resident
+size is the kernel's figure (`wait4`). The runs of a net are under `liveness`, and under `--ram` at parts of what
+liveness took and at the least that is not refused, each without a disk and with one. They take turns, an iteration
+each; the ratio is that to the iteration of `liveness` in the same round. Where PyTorch is installed, it trains the same
+net beside them, eager and layer by layer (benchmarks/peer.py). The snapshots must have the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
-import threading
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
-from minidnn.memory.execution.host import resident_memory
-from minidnn.training.solver import Solver
+from benchmarks import machine
 
-MODELS = Path(__file__).parent.parent / "models"
-CASES = [
-    ("lenet", 64, "liveness:p", None),
-    ("resnet50", 8, "vdnn_all", "700MiB"),
-    ("resnet50", 8, "baseline:p", None),
-    ("vgg16", 4, "vdnn_all", "1600MiB"),
-]
+CASES = "resnet18:8,resnet50:8,vgg16:4,densenet121:8"
+PARTS = "70,50"
 MIB = 2**20
+LEAST = 6  # trials of the least limit: planning for it shows what else is needed
+FIELDS = dict(
+    base_lr=0.01, weight_decay=5e-4, lr_policy="fixed", seed=1, device="cpu", workers=0, snapshot_prefix="net"
+)
+Given = dict[str, Any]
+
+
+# ---- a run, in its own process
+
+
+def ours(given: Given) -> None:
+    """Answer "step" and "end" on standard input, for minidnn."""
+    from minidnn.memory.budget import RamError
+    from minidnn.training.solver import Solver
+    from minidnn.zoo import load
+
+    try:
+        solver = Solver(load(given.pop("net")), **FIELDS, **given)
+    except RamError as error:
+        answer(refused=error.smallest, why=str(error))
+        return
+    with solver:
+        a, plan = solver.arrangement, solver.arrangement.schedules["TRAIN"].plan
+        answer(
+            foreseen=solver.session.ram.total, arena=a.arena, host=a.off_device, disk=a.on_disk, policy=a.policy,
+            runs_again=len(plan.order) - len(set(plan.order)),
+        )  # fmt: skip
+        for line in sys.stdin:
+            if line.strip() == "end":
+                break
+            answer(seconds=solver.step().seconds)
+        solver.session.step("TEST")
+        saved = solver.save().path
+    answer(digest=digest(saved))
+
+
+def theirs(given: Given) -> None:
+    """The same for PyTorch."""
+    import torch
+
+    from benchmarks import nets
+    from benchmarks.peer import Peer, Trainer, first_weights
+    from minidnn.optimizers import SGD
+    from minidnn.programs.build import programs
+    from minidnn.programs.updates import TrainSpec
+
+    net = nets.found(given["net"], given["batch"])
+    train = TrainSpec(SGD(momentum=given["momentum"], weight_decay=FIELDS["weight_decay"]), seed=1)  # type: ignore[arg-type]
+    batch = nets.batch_of(programs(net, train, ("TRAIN",))["TRAIN"], nets.GENTLE)
+    peer = Peer(net.graph("TRAIN"), first_weights(net), "cpu")
+    trainer = Trainer(peer, {t.name: value for t, value in batch.items()}, train, nets.GENTLE, warm=1)
+    answer(version=torch.__version__)
+    for line in sys.stdin:
+        if line.strip() == "end":
+            break
+        began = perf_counter()
+        trainer.step().item()
+        answer(seconds=perf_counter() - began)
+    answer()
+
+
+def answer(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest() if sys.version_info >= (3, 11) else _digest(file)
+    path.unlink()
+    return found
+
+
+def _digest(file: Any) -> str:
+    found = hashlib.sha256()
+    while piece := file.read(MIB):
+        found.update(piece)
+    return found.hexdigest()
+
+
+# ---- the runs of a net
 
 
 @dataclass
-class Row:
-    """Bytes; `phases` has the most that were resident in each."""
+class Run:
+    """A run and what it answered; sizes are bytes. `resident`: the most that the process had in memory."""
 
-    model: str
-    batch: int
-    policy: str
-    budget: str | None
-    planned: int
-    said: int
-    phases: dict[str, int]
+    name: str
+    given: Given
+    limit: int | None = None
+    refused: int | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    resident: int | None = None
+    digest: str | None = None
 
-    @property
-    def peak(self) -> int:
-        return max(self.phases.values())
+    def start(self, folder: Path, kind: str = "ours") -> None:
+        """Start the process. If the plan is refused, it ends, and `refused` says what would do."""
+        command = [sys.executable, "-m", "benchmarks.ram", f"--{kind}", json.dumps(self.given)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.told = self._answer()
+        if "refused" in self.told:
+            self.refused = self.told["refused"]
+            self._wait()
 
+    def step(self) -> float:
+        seconds = self._ask("step")["seconds"]
+        self.seconds.append(seconds)
+        return seconds
 
-class Watch:
-    """Reads this process's resident bytes on a thread, and keeps the most of each phase."""
+    def end(self) -> None:
+        """Let it save and end."""
+        self.digest = self._ask("end").get("digest")
+        self.resident = self._wait()
 
-    def __init__(self) -> None:
-        self.phase, self.most = "start", {"start": 0}
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
+    def _ask(self, what: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self._answer()
 
-    def _look(self) -> None:
-        while not self._end.wait(0.001):
-            self._note()
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name}: the process ended without an answer, see above")
+        return json.loads(line)
 
-    def _note(self) -> None:
-        self.most[self.phase] = max(self.most[self.phase], resident_memory())
-
-    def enter(self, phase: str) -> None:
-        self._note()
-        self.most[phase] = 0
-        self.phase = phase
-
-    def close(self) -> None:
-        self._note()
-        self._end.set()
-        self._thread.join()
-
-
-def measure(model: str, batch: int, policy: str, budget: str | None) -> Row:
-    """One case, in this process and in a folder of its own."""
-    solver = MODELS / f"{model}_solver.yaml"
-    watch = Watch()
-
-    def opened(**more: object) -> Solver:
-        return Solver(solver, batch=batch, policy=policy, budget=budget, snapshot_prefix="ram", **more)
-
-    with opened() as first:
-        watch.enter("steps")
-        first.step(3)
-        watch.enter("save")
-        saved = first.save().path
-        ram = first.session.ram
-    del first
-    watch.enter("resume")
-    with opened(resume=saved) as second:
-        second.step(1)
-    watch.close()
-    return Row(model, batch, policy, budget, ram.plan, ram.total, watch.most)
+    def _wait(self) -> int:
+        """The kernel's figure of the most resident bytes, once the process has ended."""
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        if self.process.returncode:
+            raise RuntimeError(f"{self.name}: the process ended with status {self.process.returncode}")
+        return usage.ru_maxrss * 1024
 
 
-def write_mnist(folder: Path, count: int = 1000) -> None:
-    """Files in MNIST's format with random images: lenet reads such a folder."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    for split in ("train", "t10k"):
-        images, labels = rng.integers(0, 256, (count, 28, 28), np.uint8), rng.integers(0, 10, count, np.uint8)
-        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
-            axes = b"".join(n.to_bytes(4, "big") for n in array.shape)
-            (folder / f"{split}-{kind}-ubyte").write_bytes(bytes([0, 0, 8, array.ndim]) + axes + array.tobytes())
+def runs(net: str, batch: int, args: argparse.Namespace, folder: Path) -> list[Run]:
+    """All runs of a net, trained in turns."""
+    common = dict(net=net, batch=batch, momentum=args.momentum)
+    base = Run("liveness", {**common, "policy": "liveness:p"})
+    tell(f"{net}:{batch}, liveness")
+    base.start(folder)
+    base.step()
+    base.end()
+    assert base.resident is not None
+    found = [Run("liveness", base.given)]
+    for disk in (None, args.disk)[: 1 if args.disk is None else 2]:
+        more = common if disk is None else {**common, "disk": str(disk)}
+        for part in args.parts:
+            limit = base.resident * part // 100
+            found.append(Run(f"{part} %{' and a disk' if disk else ''}", {**more, "ram": limit}, limit))
+        found.append(_least(f"least{' with a disk' if disk else ''}", more, folder))
+    started = []
+    for run in found:
+        tell(f"{net}:{batch}, {run.name}")
+        if run.given.get("ram") != 0:
+            run.start(folder)
+        started += [run] if run.refused is None else []
+    if importlib.util.find_spec("torch") is not None:
+        found.append(Run("PyTorch, eager", common))
+        found[-1].start(folder, "theirs")
+        started.append(found[-1])
+    for k in range(args.rounds):
+        tell(f"{net}:{batch}, round {k + 1} of {args.rounds}")
+        for run in started if k % 2 == 0 else reversed(started):
+            run.step()
+    for run in started:
+        tell(f"{net}:{batch}, {run.name}: saving")
+        run.end()
+    return found
 
 
-def table(rows: list[Row]) -> str:
-    lines = ["| case | planned | start | steps | save | resume | peak | said | peak − planned |", "|---|" + "---:|" * 8]
+def _least(name: str, given: Given, folder: Path) -> Run:
+    """The run within the least limit that is not refused, not started yet."""
+    limit = MIB
+    for _ in range(LEAST):
+        run = Run(name, {**given, "ram": limit}, limit)
+        tell(f"{name}: {limit / MIB:.0f} MiB")
+        run.start(folder)
+        if run.refused is None:
+            run.end()
+            break
+        limit = max(run.refused, limit + MIB)
+    return Run(name, {**given, "ram": limit}, limit)
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# ---- the table
+
+
+def row(net: str, batch: int, run: Run, base: Run) -> dict[str, Any]:
+    ratios = [a / b for a, b in zip(run.seconds[1:], base.seconds[1:], strict=False)]
+    return {
+        "net": net, "batch": batch, "run": run.name, "limit_bytes": run.limit, "refused_bytes": run.refused,
+        "foreseen_bytes": run.told.get("foreseen"), "resident_bytes": run.resident,
+        "disk_bytes": run.told.get("disk"), "policy": run.told.get("policy"), "runs_again": run.told.get("runs_again"),
+        "seconds": median(run.seconds[1:]) if run.seconds[1:] else None,
+        "ratio": median(ratios) if ratios else None, "ratio_low": min(ratios, default=None),
+        "ratio_high": max(ratios, default=None), "sha256": run.digest,
+    }  # fmt: skip
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    def mib(n: int | None) -> str:
+        return "" if n is None else f"{n / MIB:.0f}"
+
+    lines = [
+        "| net | run | allowed | foreseen | from outside | off | on disk | s | × liveness | sha256 |",
+        "|---|---|" + "---:|" * 7 + "---|",
+    ]
     for r in rows:
-        case = f"{r.model} b{r.batch}, {r.policy}" + (f", {r.budget}" if r.budget else "")
-        phases = (r.phases[name] for name in ("start", "steps", "save", "resume"))
-        sizes = (f"{n / MIB:.0f}" for n in (r.planned, *phases, r.peak, r.said, r.peak - r.planned))
-        lines.append(f"| {case} | " + " | ".join(sizes) + " |")
+        off = ""
+        if r["foreseen_bytes"] and r["resident_bytes"]:
+            off = f"{r['resident_bytes'] / r['foreseen_bytes'] - 1:+.1%}"
+        ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f} ({r['ratio_low']:.2f} to {r['ratio_high']:.2f})"
+        if r["refused_bytes"] is not None:
+            ratio = f"refused: {mib(r['refused_bytes'])} would do"
+        seconds = "" if r["seconds"] is None else f"{r['seconds']:.2f}"
+        sizes = [mib(r[name]) for name in ("limit_bytes", "foreseen_bytes", "resident_bytes")]
+        cells = [f"{r['net']}, {r['batch']}", r["run"], *sizes, off, mib(r["disk_bytes"] or None), seconds, ratio]
+        lines.append(f"| {' | '.join(cells)} | {(r['sha256'] or '')[:12]} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", default=CASES, help=f"NET:BATCH, with commas between them (default: {CASES})")
+    parser.add_argument("--parts", default=PARTS, help=f"limits in percent of liveness (default: {PARTS})")
+    parser.add_argument("--rounds", type=int, default=6, help="iterations of each run; the first is not timed")
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--disk", type=Path, metavar="DIR", help="a folder on a disk that runs may use, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows, in bytes")
-    parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/ram-<machine>.*")
+    parser.add_argument("--ours", help=argparse.SUPPRESS)
+    parser.add_argument("--theirs", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.case is not None:
-        print(json.dumps(asdict(measure(*CASES[args.case]))))
+    if args.ours or args.theirs:
+        ours(json.loads(args.ours)) if args.ours else theirs(json.loads(args.theirs))
         return 0
+    args.parts = [int(part) for part in args.parts.split(",") if part]
+    args.disk = args.disk and args.disk.resolve()
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        write_mnist(Path(folder) / "data" / "mnist")
-        for number in range(len(CASES)):
-            command = [sys.executable, __file__, "--case", str(number)]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-            rows.append(Row(**json.loads(done.stdout)))
-            print(table(rows[-1:]).splitlines()[-1], file=sys.stderr)
-    print("MiB of resident memory; planned: arena and host's part\n\n" + table(rows))
+    for case in args.cases.split(","):
+        net, _, batch = case.partition(":")
+        with tempfile.TemporaryDirectory() as folder:
+            found = runs(net, int(batch), args, Path(folder))
+        rows += [row(net, int(batch), run, found[0]) for run in found]
+        tell(table(rows))
+    about = {**machine.described(), "date": str(date.today()), "momentum": args.momentum, "rounds": args.rounds}
+    text = "MiB; from outside: the most resident bytes of the process, as the system tells\n\n" + table(rows)
+    print(text)
     if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return 0
+        args.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+    if args.save:
+        place = Path(__file__).parent / "results" / f"ram-{machine.slug(machine.cpu())}-{about['cores']}"
+        place.with_suffix(".json").write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+        command = "python -m benchmarks.ram " + " ".join(sys.argv[1:])
+        place.with_suffix(".md").write_text(
+            f"`{command}`, {about['date']}, {about['cpu']}, {about['cores']} cores.\n\n{text}\n"
+        )
+    differ = {r["net"] for r in rows if len({x["sha256"] for x in rows if x["net"] == r["net"] and x["sha256"]}) > 1}
+    for net in sorted(differ):
+        tell(f"{net}: the snapshots differ")
+    return 1 if differ else 0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.backends import open_device
 from minidnn.costs import Costs
-from minidnn.memory.budget import BudgetError, of_budget
-from minidnn.memory.schedule import Schedule
+from minidnn.memory.budget import BudgetError, RamError, of_budget
+from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.program import Program
 from minidnn.programs.build import named
 from minidnn.programs.hosting import STATES
@@ -19,10 +19,10 @@ from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
 from minidnn.study import costing, gpus, ranks, subject
 from minidnn.study.change import Asked, Change
-from minidnn.study.compare import Result, simulated
+from minidnn.study.compare import Result, planned, simulated
 from minidnn.study.remedies import remedies
 from minidnn.study.subject import Source, Subject
-from minidnn.training.ram import Ram, staging_of
+from minidnn.training.ram import Ram, Residence, staging_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,29 +96,37 @@ def of(about: Subject, policies: Sequence[str]) -> Plans:
     subject.check_policies(policies)
     setting = about.setting
     costs = costing.staged(costing.costs_of(about), setting)
+    here = _residence(about)
+
+    def made(policy: str) -> tuple[Arrangement, BudgetError | None]:
+        if setting.ram is not None:
+            try:
+                return here.arranged(about.programs, policy, costs, setting), None
+            except RamError as error:
+                return planned(about.programs, policy, costs, setting.budget, setting.host_budget)[0], error
+            except BudgetError:
+                pass  # `planned` says what would do
+        return planned(about.programs, policy, costs, setting.budget, setting.host_budget)
+
     results = simulated(
-        about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name
+        about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name, made
     )
-    own_memory = about.gpu is not None or open_device(setting.device).own_memory
     for r in results:
         r.more |= ranks.told(about, r.policy, r.arrangement, costs)
-    rams = {r.policy: _ram(about, r, own_memory) for r in results}
+    rams = {r.policy: here.ram(r.arrangement) for r in results}
     if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
         for r in results:
-            r.refused = r.refused or rams[r.policy].refusal(r.policy, setting.ram)
             r.more |= rams[r.policy].row()
     return Plans(about, costs, results, rams)
 
 
-def _ram(about: Subject, result: Result, own_memory: bool) -> Ram:
-    """The bytes of this machine's memory that a run of this policy would take.
-
-    own_memory: whether the device has memory of its own"""
-    programs = {program.name: program for program in about.programs}
+def _residence(about: Subject) -> Residence:
+    """A process that runs the plans: this one, with data and workers, which it does not have yet."""
+    names = {program.name for program in about.programs}
     nets = named(about.net, ("TRAIN", "TEST"), about.tests)
-    graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in programs]
-    staging = staging_of(graphs, about.setting.workers)
-    return Ram.of(result.arrangement, own_memory, programs, graphs, staging)
+    graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in names]
+    own_memory = about.gpu is not None or open_device(about.setting.device).own_memory
+    return Residence(own_memory, graphs, staging_of(graphs, about.setting.workers))
 
 
 def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:

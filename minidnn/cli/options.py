@@ -36,7 +36,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "budget": (
         "--budget",
-        dict(type=size, metavar="SIZE", help="device bytes that may be used, such as 12GB (decimal) or 12GiB"),
+        dict(
+            type=size,
+            metavar="SIZE",
+            help="bytes of the arena on the device, such as 12GB (decimal) or 12GiB; --ram limits the process",
+        ),
     ),
     "host_budget": (
         "--host-budget",
@@ -51,8 +55,8 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         dict(
             type=size,
             metavar="SIZE",
-            help="bytes of this machine's memory that the whole process may use, all counted; what "
-            "would take more is refused before it starts (default: all that there is)",
+            help="bytes of this machine's memory that the whole process may use, all counted: the net is planned "
+            "within them, or refused before it starts (default: all that there is)",
         ),
     ),
     "workers": (

@@ -178,7 +178,7 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
             "pinned_bytes": arrangement.host,
             "pageable_bytes": arrangement.store,
             "undo_bytes": arrangement.undo,
-            "on_disk_bytes": arrangement.disk,
+            "on_disk_bytes": arrangement.on_disk,
             "beside_arena_bytes": solver.session.device.beside(),
             "train_seconds": seconds,
             "samples_per_second": images / seconds if seconds else None,

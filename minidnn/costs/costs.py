@@ -99,6 +99,7 @@ class Costs:
     latency: float = 0.0  # seconds before a copy's first byte
     own_memory: bool = False  # whether the arena lies in memory of the device's own, not in the host's
     origin: str = "given"  # "profile", "measured" or "estimated", for reports
+    host: int | None = None  # bytes of the host's memory that a plan may take; None: any number
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
     drag: Drag | None = None  # None: copies do not slow ops down
     net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away

@@ -28,6 +28,9 @@ class BudgetError(BadInput):
         super().__init__(message)
         self.needed, self.smallest, self.host, self.worst = needed, smallest, host, worst
 
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[object, ...]]:
+        return type(self), (str(self), self.needed, self.smallest, self.host, self.worst)
+
 
 class RingError(BudgetError):
     """A ring is too small for a tensor that travels.

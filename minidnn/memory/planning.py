@@ -14,8 +14,9 @@ from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.eager import eager
+from minidnn.memory.lowering.host import fixed
 from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import homes, place
+from minidnn.memory.lowering.placement import Homes, homes, pinned, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
@@ -83,6 +84,7 @@ def _arrange(
     proof: bool,
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
+    costs = costs if host_budget is None else replace(costs, host=host_budget)
     schedules = tiered(unproved(programs, policy, costs, limit, budget is not None), host_budget)
     found = Arrangement.of(policy, schedules, budget)
     if found.arena > limit:
@@ -104,7 +106,8 @@ def _arrange(
 def unproved(
     programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True
 ) -> dict[str, Schedule]:
-    """{program's name: schedule}, as the policy decides under a budget of `limit` bytes, without a proof.
+    """{program's name: schedule}, as the policy decides under a budget of `limit` bytes, and that of the host
+    (Costs.host), without a proof.
 
     budgeted: whether a user has named the budget (`find`)
 
@@ -143,9 +146,10 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
     pending, hosted = list(programs), set[Tensor]()
     while pending:
         for program in (p.hosting(hosted) for p in pending):
-            base = homes(*(p.hosting(hosted) for p in programs)).nbytes
-            others = base - homes(program).nbytes  # bytes that only others carry: the policy cannot use them
-            plan = decide(program, costs, max(0, limit - others))
+            base = homes(*(p.hosting(hosted) for p in programs))
+            others = base.nbytes - homes(program).nbytes  # bytes that only others carry: the policy cannot use them
+            left = _beside(costs, program, base, [found.get(p.name, (p, None)) for p in programs])
+            plan = decide(program, left, max(0, limit - others))
             if program.name in found and plan.bound is not None:  # the first one was for all homes
                 plan = replace(plan, bound=min(plan.bound, found[program.name][1].bound or plan.bound))
             found[program.name] = (plan.program or program).hosting(plan.hosted), plan
@@ -154,14 +158,31 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
     return list(found.values())
 
 
+def _beside(costs: Costs, program: Program, at: Homes, every: Sequence[tuple[Program, Plan | None]]) -> Costs:
+    """The costs, with the bytes of the host that the other programs leave to this one: what those take that have a
+    plan, and the least that others take. What passes through a ring they take in turns.
+
+    at:    the homes that all share
+    every: all programs, with their plans
+    """
+    if costs.host is None:
+        return costs
+    taken = at.host_bytes - homes(program).host_bytes
+    for other, plan in every:
+        if other.name != program.name:
+            known = None if plan is None or costs.staging is not None else complete(other, costs, plan)
+            taken += (fixed(other) if known is None else pinned(other, known)) - homes(other).host_bytes
+    return replace(costs, host=max(0, costs.host - taken))
+
+
 def _check_disk(found: Arrangement, most: int | None) -> None:
     """Raise DiskError if the plan takes more than `most` bytes of the disk."""
-    if most is not None and found.disk > most:
+    if most is not None and found.on_disk > most:
         raise DiskError(
-            f"{found.policy} puts {text(found.disk)} on the disk, where {text(most)} may be used: give {found.disk} "
-            f"bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
-            found.disk,
-            found.disk,
+            f"{found.policy} puts {text(found.on_disk)} on the disk, where {text(most)} may be used: give "
+            f"{found.on_disk} bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
+            found.on_disk,
+            found.on_disk,
             host=True,
         )
 
@@ -171,7 +192,7 @@ def _host_for(found: Arrangement, most: int) -> int:
     low, high = found.off_device, found.off_device + found.disk
     while high - low > BLOCK:
         middle = (low + high) // 2
-        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).disk > most:
+        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).on_disk > most:
             low = middle
         else:
             high = middle

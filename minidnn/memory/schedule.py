@@ -220,8 +220,8 @@ class Arrangement:
     budget: int | None = None  # device bytes that the caller allows
     ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
     store: int = 0  # pageable bytes, shared likewise
-    disk: int = 0  # bytes of the disk, shared likewise
-    undo: int = 0  # bytes on the host of what a step changes, as it was before: where a step may fail (tiers.py)
+    disk: int = 0  # bytes of the disk for stashed tensors, shared likewise
+    undo: int = 0  # bytes of the disk, behind these, that keep what a step changes as it was before it (tiers.py)
 
     @classmethod
     def of(cls, policy: str, schedules: Mapping[str, Schedule], budget: int | None) -> Arrangement:
@@ -232,7 +232,7 @@ class Arrangement:
         store, disk = max(s.store_bytes for s in every), max(s.disk_bytes for s in every)
         pinned = shared + sum(s.host_bytes - s.host_shared for s in every)
         host = aligned(pinned, BLOCK if disk else ALIGNMENT) + ring
-        undo = sum({t: t.nbytes for s in every for t in changing(s.program)}.values()) if disk else 0
+        undo = aligned(sum(t.nbytes for t in changed(every)), BLOCK) if disk else 0
         return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store, disk, undo)
 
     def host_bases(self) -> dict[str, int]:
@@ -248,7 +248,12 @@ class Arrangement:
     @property
     def off_device(self) -> int:
         """Bytes of the host's memory, pinned and pageable; a host budget limits these."""
-        return self.host + self.store + self.undo
+        return self.host + self.store
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes of the disk."""
+        return self.disk + self.undo
 
 
 def live_bytes(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], int]) -> np.ndarray:
@@ -282,6 +287,11 @@ def changing(program: Program) -> tuple[Tensor, ...]:
     """The tensors that live from step to step and that a step of the program writes."""
     written = {t for op in program.ops for t in op.writes}
     return tuple(t for t in program.late().lasting if t in written)
+
+
+def changed(schedules: Iterable[Schedule]) -> tuple[Tensor, ...]:
+    """The tensors that a step of any of these programs changes, each once."""
+    return tuple(dict.fromkeys(t for s in schedules for t in changing(s.program)))
 
 
 def stored_bound(t: Tensor, compress: bool) -> int:

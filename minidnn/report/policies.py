@@ -104,8 +104,8 @@ def tiers(rows: Sequence[Row]) -> list[str]:
     """A sentence for each policy that uses a disk: the bytes that it takes everywhere."""
     return [
         f"{r['policy']} takes {size(r['peak_bytes'])} of the device, of the host {size(r['pinned_bytes'])} pinned, "
-        f"{size(r['pageable_bytes'])} ordinary and {size(r['undo_bytes'])} to go back to, and "
-        f"{size(r['on_disk_bytes'])} of the disk."
+        f"{size(r['pageable_bytes'])} ordinary, and {size(r['on_disk_bytes'])} of the disk, "
+        f"{size(r['undo_bytes'])} of them to go back to."
         for r in rows
         if r.get("on_disk_bytes")
     ]

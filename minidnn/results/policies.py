@@ -51,6 +51,7 @@ class PolicyRow(Record):
     ram_batches_bytes: int | None = None
     ram_workers_bytes: int | None = None
     ram_working_bytes: int | None = None
+    ram_closing_bytes: int | None = None
     timed_steps: int | None = None
     starts: int | None = None
     step_seconds_low: float | None = None

@@ -7,7 +7,7 @@ row are those under the smallest budget that the policy can keep.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median_low
 from typing import Any
@@ -98,7 +98,7 @@ class Result:
             pinned_bytes=self.arrangement.host,
             pageable_bytes=self.arrangement.store,
             undo_bytes=self.arrangement.undo,
-            on_disk_bytes=self.arrangement.disk,
+            on_disk_bytes=self.arrangement.on_disk,
             smallest_budget_bytes=self._smallest_device(),
             smallest_host_budget_bytes=self._smallest_host(),
             smallest_host_ring_bytes=self.refused.smallest if isinstance(self.refused, RingError) else None,
@@ -205,13 +205,16 @@ def simulated(
     host_budget: int | None = None,
     facts: str = "default",
     name: str = "TRAIN",
+    plan: Callable[[str], tuple[Arrangement, BudgetError | None]] | None = None,
 ) -> list[Result]:
     """A Result per policy, planned and run on the simulator.
+
+    plan: plans a policy, as `planned` does, which is the default
 
     Slowdowns are relative to the first baseline among the policies, even if that is refused."""
     results, bounds = [], Bounds(next(program for program in programs if program.name == name), costs, budget)
     for policy in policies:
-        arrangement, refused = planned(programs, policy, costs, budget, host_budget)
+        arrangement, refused = plan(policy) if plan else planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)
         result = bounds.told(Result(policy, arrangement, trace, name, refused))
         if facts == "vdnn2016":

@@ -1,26 +1,36 @@
-"""This machine's memory: all bytes that a run takes of it, also those outside the plan.
+"""This machine's memory: all bytes that a run takes of it, also those outside the plan, and plans within a limit of it.
 
 A plan's budget covers the arena and the host's part. The process takes more: the interpreter, libraries and plans, the
-data, batches on their way, generated kernels and buffers for saving. `Ram` counts each of them.
+data, batches on their way, generated kernels and buffers for saving. `Ram` counts each of them. `Residence` plans with
+what they leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
+from minidnn.child import in_child
+from minidnn.costs import Costs
 from minidnn.data import source_of, staged
 from minidnn.layers.rows import PIECE
 from minidnn.memory.budget import RamError
-from minidnn.memory.execution.host import physical_memory, resident_memory
-from minidnn.memory.schedule import Arrangement
+from minidnn.memory.execution.host import physical_memory, release_freed, resident_memory
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import BUDGETED
+from minidnn.memory.schedule import Arrangement, aligned
+from minidnn.memory.unified import TotalError, arrange_unified
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role
 from minidnn.sizes import text
+from minidnn.training.setting import Setting
 
 # Measured on the models (benchmarks/ram.py): what a process grows by once it is planned, the counted parts apart.
 BASE = 8 * 2**20  # bytes: threads, library buffers
 PER_OP = 8 * 1024  # bytes: an op's binding and generated code
+GRAIN = 2 * 2**20  # bytes; what the process has is rounded up to these, so that no plan depends on its every page
+ATTEMPTS = 3  # plans for a limit: planning takes memory itself, and ops in parts take more
 HANDS = 2  # copies of a batch on its way: one that a loader makes ahead, one that is being written to the host's part
 
 
@@ -34,37 +44,7 @@ class Ram:
     batches: int
     workers: int  # batches in the memory that worker processes share, and what each process has for itself
     working: int  # generated kernels, threads, and pieces of weights in a save
-
-    @classmethod
-    def of(
-        cls,
-        arrangement: Arrangement,
-        own_memory: bool,
-        programs: Mapping[str, Program],
-        unread: Iterable[Graph] = (),
-        staging: int = 0,
-    ) -> Ram:
-        """The bytes of a run under this arrangement, in a process that holds its plans but has not allocated yet.
-
-        own_memory: whether the device has memory of its own, in which the arena lies
-        unread:     graphs whose data have not been opened yet
-        staging:    bytes of the workers that make samples (`staging_of`)
-        """
-        batches = sum(
-            t.nbytes
-            for name, p in programs.items()
-            for t in p.inputs
-            if t.role is Role.INPUT and name not in ("BEGIN", "ACCUMULATE")  # their batches are TRAIN's
-        )
-        largest = max((t.nbytes for p in programs.values() for t in p.late().carried), default=0)
-        return cls(
-            plan=arrangement.off_device + (0 if own_memory else arrangement.arena),
-            process=resident_memory(),
-            data=sum(_data(graph) for graph in unread),
-            batches=HANDS * batches,
-            workers=staging,
-            working=BASE + PER_OP * sum(len(p.ops) for p in programs.values()) + 2 * min(PIECE, largest),
-        )
+    closing: int  # what lives across steps, copied from a device's own memory at the end of the run
 
     @property
     def outside(self) -> int:
@@ -80,12 +60,17 @@ class Ram:
         return {"ram_bytes": self.total, **{f"ram_{name}_bytes": value for name, value in asdict(self).items()}}
 
     def __str__(self) -> str:
+        return f"{text(self.total)}: {text(self.plan)} planned, {self.parts_outside}"
+
+    @property
+    def parts_outside(self) -> str:
         parts = f"process {text(self.process)}"
         parts += f", data {text(self.data)}" if self.data else ""
         parts += f", batches {text(self.batches)}"
         parts += f", workers {text(self.workers)}" if self.workers else ""
         parts += f", kernels and buffers {text(self.working)}"
-        return f"{text(self.total)}: {text(self.plan)} planned, {text(self.outside)} outside the plan ({parts})"
+        parts += f", weights at the end {text(self.closing)}" if self.closing else ""
+        return f"{text(self.outside)} outside the plan ({parts})"
 
     def refusal(self, policy: str, limit: int | None = None) -> RamError | None:
         """The error if this is more than `limit` bytes; None as limit: than this machine, or its container, has."""
@@ -95,6 +80,99 @@ class Ram:
         what = "this machine, or its container, has" if limit is None else "the limit of RAM is"
         advice = "a smaller batch, or another policy or budget, may take less"
         return RamError(f"{policy} would take about {self}; {what} {text(allowed)}; {advice}", self.total, self.total)
+
+
+@dataclass(frozen=True)
+class Residence:
+    """A process that is to run plans: what it takes of this machine's memory beside them, and what is left for them.
+
+    own_memory: whether the device has memory of its own, in which the arena lies
+    unread:     graphs whose data have not been opened yet
+    staging:    bytes of the workers that make samples (`staging_of`)
+    """
+
+    own_memory: bool
+    unread: Sequence[Graph] = ()
+    staging: int = 0
+
+    def ram(self, arrangement: Arrangement) -> Ram:
+        """The bytes of a run under this arrangement, in this process, which has not allocated them yet."""
+        plan = arrangement.off_device + (0 if self.own_memory else arrangement.arena)
+        return self._ram([schedule.program for schedule in arrangement.schedules.values()], plan)
+
+    def _ram(self, programs: Iterable[Program], plan: int = 0) -> Ram:
+        """The bytes of a run of these programs, whose plan takes `plan` bytes."""
+        programs = list(programs)
+        batches = sum(
+            t.nbytes
+            for p in programs
+            for t in p.inputs
+            if t.role is Role.INPUT and p.name not in ("BEGIN", "ACCUMULATE")  # their batches are TRAIN's
+        )
+        lasting = {t: t.nbytes for p in programs for t in p.late().lasting}
+        piece = min(PIECE, max(lasting.values(), default=0))
+        return Ram(
+            plan=plan,
+            process=aligned(resident_memory(), GRAIN),
+            data=sum(_data(graph) for graph in self.unread),
+            batches=HANDS * batches,
+            workers=self.staging,
+            working=BASE + PER_OP * sum(len(p.ops) for p in programs) + piece,
+            closing=sum(lasting.values()) if self.own_memory else 0,
+        )
+
+    def arranged(self, programs: Sequence[Program], policy: str, costs: Costs, setting: Setting) -> Arrangement:
+        """The policy's plan under the setting's budgets, and within its limit of this machine's memory.
+
+        Without a limit, the plan of a policy that the user has not named may not exceed what the machine has either:
+        then the net is planned by BUDGETED, within that. Raises BudgetError."""
+        if setting.ram is not None:
+            return self._within(programs, policy, costs, setting, setting.ram)
+        found = arrange(programs, policy, costs, setting.budget, setting.host_budget)
+        release_freed()
+        if (refused := self.ram(found).refusal(policy)) is None:
+            return found
+        if setting.named or self.own_memory:
+            raise refused
+        return self._within(programs, BUDGETED, costs, setting, physical_memory())
+
+    def _within(
+        self, programs: Sequence[Program], policy: str, costs: Costs, setting: Setting, limit: int
+    ) -> Arrangement:
+        """The policy's plan that takes at most `limit` bytes of this machine's memory, with all that is beside it."""
+        ram = self._ram(programs)
+        room = limit - ram.total
+        for _ in range(ATTEMPTS):
+            try:
+                found = self._arranged(programs, policy, costs, setting, max(0, room))
+            except TotalError as error:
+                needed = limit - room + error.smallest
+                raise RamError(
+                    f"{policy} would take about {text(needed)} of RAM, and {text(limit)} are allowed: "
+                    f"{ram.parts_outside}, and at least {text(error.smallest)} for the plan; a smaller batch, another "
+                    "policy, or a disk (--disk) may take less",
+                    needed,
+                    needed,
+                ) from error
+            release_freed()
+            ram = self.ram(found)
+            if ram.total <= limit:
+                return found
+            room -= ram.total - limit
+        refused = ram.refusal(policy, limit)
+        assert refused is not None
+        raise refused
+
+    def _arranged(
+        self, programs: Sequence[Program], policy: str, costs: Costs, setting: Setting, room: int
+    ) -> Arrangement:
+        """The policy's plan that takes at most `room` bytes of the host's memory."""
+        if not self.own_memory:  # what planning leaves in memory would count, too
+            return in_child(
+                partial(arrange_unified, programs, policy, costs, room, setting.budget, setting.host_budget)
+            )
+        host = room if setting.host_budget is None else min(room, setting.host_budget)
+        return arrange(programs, policy, costs, setting.budget, host)
 
 
 def staging_of(graphs: Iterable[Graph], workers: int | None = None) -> int:

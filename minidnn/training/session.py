@@ -23,7 +23,6 @@ from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.execution.trial import Unfit, refusals
-from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
@@ -35,7 +34,7 @@ from minidnn.programs.updates import TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
-from minidnn.training.ram import Ram, staging_of
+from minidnn.training.ram import Residence, staging_of
 from minidnn.training.setting import Given, Setting, simulated_only
 from minidnn.zoo import load
 
@@ -145,13 +144,11 @@ class Session:
         """The programs, planned and loaded. They are planned anew where the device refuses an algorithm, and all that
         are left need more workspace."""
         setting = self.setting
+        staging = staging_of(self.graphs.values(), setting.workers) if self._fed else 0
+        here = Residence(self.device.own_memory, staging=staging)
         while True:
-            arrangement = arrange(programs, setting.policy, self.costs, setting.budget, setting.host_budget)
-            planned = {name: schedule.program for name, schedule in arrangement.schedules.items()}
-            fed = staging_of(self.graphs.values(), setting.workers) if self._fed else 0
-            self.ram = Ram.of(arrangement, self.device.own_memory, planned, staging=fed)
-            if refused := self.ram.refusal(setting.policy, setting.ram):
-                raise refused
+            arrangement = here.arranged(programs, setting.policy, self.costs, setting)
+            self.ram = here.ram(arrangement)
             try:
                 return Machine(
                     self.device, arrangement, debug=setting.debug, delays=setting.delays, engine=setting.engine,

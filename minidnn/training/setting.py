@@ -39,7 +39,8 @@ class Given(TypedDict, total=False):
     policy:      the memory policy, by name, or a FILE.plan
     budget:      device bytes that may be used: a number, or a text such as "64MiB" or "12GB"
     host_budget: host bytes that tensors off the device may use, likewise
-    ram:         bytes of this machine's memory that the whole process may use, likewise; default: all that there is
+    ram:         bytes of this machine's memory that the whole process may use, likewise: a plan within them is made
+                 (training/ram.py); default: all that there is
     host_ring:   bytes of a pinned ring through which tensors go to ordinary memory; None: all host bytes are pinned
     compress:    store tensors behind that ring without their zeros
     disk:        "PATH" or "PATH:SIZE": a folder on a disk, for what the host budget has no room for; without a host
@@ -99,6 +100,7 @@ class Setting:
 
     device: str | Device = "cpu"
     policy: str = DEFAULT
+    named: bool = False  # whether the user has named the policy
     budget: int | None = None
     host_budget: int | None = None
     ram: int | None = None
@@ -144,7 +146,8 @@ class Setting:
         folder, disk = _disk(place)
         return cls(
             device=said("device") or cls.device,
-            policy=said("policy") or (cls.policy if said("budget") is None else BUDGETED),
+            policy=said("policy") or (cls.policy if said("budget") is None and said("ram") is None else BUDGETED),
+            named=bool(said("policy")),
             budget=_bytes("budget", said("budget")),
             host_budget=_bytes("host_budget", said("host_budget")),
             ram=_bytes("ram", said("ram")),

@@ -145,6 +145,9 @@ class Solver:
         self.net, self.machine, self._engine = net, self.session.machine, setting.engine
         if self.session.late:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
+        if (planned := self.session.arrangement.policy) != setting.policy:
+            what = f"{setting.policy} would take more memory than this machine, or its container, has"
+            self.notes.append(f"{what}: planned by {planned} within that (--policy NAME takes another)")
         self.iteration = 0
         self.position = 0  # training samples consumed
         self.loaded: Loaded | None = None

@@ -14,7 +14,7 @@ import minidnn
 from minidnn.cli.main import main
 from minidnn.errors import InvalidInput
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.execution.disk import DiskFailed, DiskFile
+from minidnn.memory.execution.disk import DiskFailed, DiskFile, StateLost
 from minidnn.training.events import Saved
 from minidnn.training.setting import Setting
 from minidnn.training.snapshot import SaveError
@@ -52,15 +52,15 @@ def run(solver) -> bytes:
 
 
 class Failing:
-    """A call of the operating system that fails once, at number `at` and in the machine's disk."""
+    """A call of the operating system that fails once, at number `at` and in the machine's disk; or from then on."""
 
-    def __init__(self, monkeypatch, name: str, at: int) -> None:
-        self.left, self.real, self.patch = at, getattr(os, name), monkeypatch
+    def __init__(self, monkeypatch, name: str, at: int, for_good: bool = False) -> None:
+        self.left, self.real, self.for_good = at, getattr(os, name), for_good
         monkeypatch.setattr(os, name, self)
 
     def __call__(self, *given):
         self.left -= 1
-        if not self.left:
+        if not self.left or (self.left < 0 and self.for_good):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return self.real(*given)
 
@@ -73,11 +73,13 @@ def test_a_failure_ends_the_run_with_the_last_whole_iteration_and_resuming_ends_
     (whole := tmp_path / "whole").mkdir()
     want = run(lenet(whole, **options))
     solver = lenet(tmp_path, **options)
-    each = sum(len(s.disk_offset) for s in solver.arrangement.schedules.values() if s.program.name != "TEST")
+    arrangement = solver.arrangement
+    each = sum(len(s.disk_offset) for s in arrangement.schedules.values() if s.program.name != "TEST")
     assert each
+    marks = 3 * -(-arrangement.undo // arrangement.ring) if name == "pwritev" else 0  # writes of what to go back to
     began = solver.values()
     with monkeypatch.context() as patch, solver:
-        Failing(patch, name, 3 * each)  # the last write, or read, of the third iteration
+        Failing(patch, name, 3 * each + marks)  # the last write, or read, of the third iteration
         with pytest.raises(DiskFailed, match=rf"--disk {tmp_path}: a \w+ of .* of \S+ at offset \d+ failed: Input/out"):
             for event in solver.run():
                 last = event
@@ -96,6 +98,15 @@ def test_where_no_snapshot_can_be_written_either_both_are_told(tmp_path, monkeyp
         monkeypatch.setattr(solver, "save", unwritable)
         with pytest.raises(DiskFailed, match=r"failed: Input/output error; no place"):
             solver.solve()
+
+
+def test_where_the_weights_cannot_be_read_back_no_snapshot_is_written(tmp_path, monkeypatch):
+    with lenet(tmp_path) as solver:
+        solver.step(2)
+        Failing(monkeypatch, "preadv", 1, for_good=True)
+        with pytest.raises(StateLost, match="weights from before this iteration are lost, so no snapshot is written"):
+            solver.solve()
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_a_step_that_failed_can_be_taken_again(tmp_path, monkeypatch):
@@ -147,16 +158,16 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     argv += ["--host-ring", "64KiB"]
     argv += ["--snapshot-prefix", "out/net"]
     assert main([*argv, "--disk", "."]) == 0
-    assert re.search(r"Memory: .* on the host and .* to go back to, 128 KiB on the disk", capsys.readouterr().out)
+    assert re.search(r"Memory: .* on the host, .* on the disk \(.* to go back to\)", capsys.readouterr().out)
     plain = Path("out/net_iter_2.safetensors").read_bytes()
     assert main([*argv, "--policy", "baseline:m"]) == 0
     assert Path("out/net_iter_2.safetensors").read_bytes() == plain
     assert main([*argv, "--disk", ".:64KiB"]) == 2
-    assert "puts 128 KiB on the disk, where 64.0 KiB may be used" in capsys.readouterr().err
+    assert "puts 344 KiB on the disk, where 64.0 KiB may be used" in capsys.readouterr().err
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100 * 1024, hard))
     try:
         assert main([*argv, "--disk", "."]) == 2
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "the plan puts 128 KiB there" in capsys.readouterr().err
+    assert "the plan puts 344 KiB there" in capsys.readouterr().err

@@ -8,6 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import minidnn
+from minidnn import L
 from minidnn.cli.main import main
 from minidnn.data import parse
 from minidnn.layers import rows
@@ -63,16 +65,22 @@ def grown(call):
         tracemalloc.stop()
 
 
-def test_no_phase_holds_a_copy_of_the_weights(wide):
-    Solver("solver.yaml", device="reference").close()  # what the first one imports is not counted
-    solver, start = grown(lambda: Solver("solver.yaml", device="reference"))
+@pytest.mark.parametrize("state", ["device", "all"])
+def test_no_phase_holds_a_copy_of_the_weights(wide, state):
+    def opened(**more):
+        return Solver("solver.yaml", device="reference", state=state, **more)
+
+    opened().close()  # what the first one imports is not counted
+    solver, start = grown(opened)
     weights = 4 * 1024 * 1024
     assert start - solver.arrangement.arena - solver.arrangement.off_device < weights / 2
     with solver:
         solver.step(1)
         saved, save = grown(solver.save)
         assert save < weights / 4
-    other, resume = grown(lambda: Solver("solver.yaml", device="reference", resume=saved.path))
+        _, close = grown(solver.close)
+        assert close < weights / 4
+    other, resume = grown(lambda: opened(resume=saved.path))
     with other:
         assert resume - other.arrangement.arena - other.arrangement.off_device < weights / 2
 
@@ -91,12 +99,82 @@ def test_a_limit_refuses_before_anything_is_allocated(wide, monkeypatch):
     with Solver("solver.yaml", device="reference", ram=2 * needed):
         pass
     monkeypatch.setattr("minidnn.training.session.Machine", None)
-    with pytest.raises(RamError, match=r"the limit of RAM is 8\.00 MiB; a smaller batch") as refused:
+    with pytest.raises(RamError, match=r"8\.00 MiB are allowed: .* outside the plan .*; a smaller batch") as refused:
         Solver("solver.yaml", device="reference", ram="8MiB")
     assert refused.value.needed > 8 * 2**20
     monkeypatch.setattr(ram, "physical_memory", lambda: 2**23)
-    with pytest.raises(RamError, match=r"this machine, or its container, has 8\.00 MiB"):
+    with pytest.raises(RamError, match=r"liveness would take .*; this machine, or its container, has 8\.00 MiB"):
+        Solver("solver.yaml", device="reference", policy="liveness")
+    with pytest.raises(RamError, match=r"best would take about .* RAM, and 8\.00 MiB are allowed"):
         Solver("solver.yaml", device="reference")
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """A process of 64 MiB, whatever other tests have left in this one."""
+    monkeypatch.setattr(ram, "resident_memory", lambda: 64 * 2**20)
+
+
+class Deep(minidnn.Net):
+    """Many maps of 128 KiB."""
+
+    def define(self):
+        x, label = L.Data(source="digits", batch_size=64, scale=0.0625)
+        for _ in range(12):
+            x = L.Convolution(x, num_output=8, kernel_size=3, pad=1, weight_filler={"type": "msra"})
+            x = L.TanH(x)
+        x = L.InnerProduct(x, num_output=10, weight_filler={"type": "xavier"})
+        L.SoftmaxWithLoss(x, label)
+
+
+def deep(**more):
+    given = dict(base_lr=0.01, momentum=0.9, max_iter=2, seed=3, device="reference", snapshot_prefix="")
+    return Solver(Deep(), **given | more)
+
+
+def trained(solver):
+    with solver:
+        solver.step(2)
+        assert solver.session.ram.total >= solver.arrangement.arena + solver.arrangement.off_device
+        return solver.session.ram, solver.arrangement, {k: v.tobytes() for k, v in solver.values().items()}
+
+
+@pytest.mark.parametrize("part", [0.7, 0.4])
+def test_a_limit_is_planned_for(settled, part):
+    """The arena and the host's part share what the rest of the process leaves, and nothing is copied within it."""
+    whole, plain, values = trained(deep(policy="liveness:p"))
+    limit = whole.outside + int(part * whole.plan)
+    found, a, same = trained(deep(ram=limit))
+    assert a.policy == "best" and found.total <= limit and same == values
+    assert a.off_device == plain.off_device and a.arena < plain.arena
+
+
+def test_what_does_not_fit_the_machine_is_planned_so_that_it_does(settled, monkeypatch):
+    whole, plain, values = trained(deep())
+    assert plain.policy == "liveness"
+    monkeypatch.setattr(ram, "physical_memory", lambda: whole.total - whole.plan // 2)
+    assert any("planned by best within that" in note for note in deep().notes)
+    found, a, same = trained(deep())
+    assert a.policy == "best" and found.total <= whole.total - whole.plan // 2 and same == values
+    with pytest.raises(RamError, match="liveness would take"):
+        deep(policy="liveness")
+
+
+def test_a_policy_that_copies_to_the_host_is_held_to_both_parts_together(settled):
+    whole, a, _ = trained(deep(policy="vdnn_all:m"))
+    assert a.off_device > a.arena / 4
+    again, same, _ = trained(deep(policy="vdnn_all:m", ram=whole.total))
+    assert (again.total, same.arena) == (whole.total, a.arena)
+    with pytest.raises(RamError, match=r"vdnn_all:m would take about .* of RAM"):
+        deep(policy="vdnn_all:m", ram=whole.total - 2**20)
+
+
+def test_a_disk_is_used_where_that_is_quicker(settled, tmp_path):
+    whole, _, values = trained(deep(policy="liveness:p"))
+    limit = whole.total - whole.plan // 3
+    for ring, used in (("256KiB", True), ("2MiB", False)):  # a ring takes bytes of the same memory
+        found, a, same = trained(deep(ram=limit, disk=tmp_path, host_ring=ring))
+        assert bool(a.on_disk) is used and found.total <= limit and same == values
 
 
 def test_plan_says_it_and_refuses(wide, capsys):
@@ -104,10 +182,10 @@ def test_plan_says_it_and_refuses(wide, capsys):
     assert "RAM in a run about" in capsys.readouterr().out
     assert main(["plan", "solver.yaml", "--device", "reference", "--ram", "8MiB", "--json"]) == 2
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["ram_bytes"] > 8 * 2**20 and "the limit of RAM is 8.00 MiB" in row["why"] and not row["fits"]
+    assert row["ram_bytes"] > 8 * 2**20 and "8.00 MiB are allowed" in row["why"] and not row["fits"]
     assert row["smallest_budget_bytes"] is row["smallest_host_budget_bytes"] is None
     assert main(["train", "solver.yaml", "--device", "reference", "--ram", "8MiB"]) == 2
-    assert "the limit of RAM is 8.00 MiB" in capsys.readouterr().err
+    assert "8.00 MiB are allowed" in capsys.readouterr().err
 
 
 def test_a_device_with_memory_of_its_own_takes_none_of_this_for_its_arena(wide, capsys):

@@ -162,10 +162,14 @@ class Binder:
         """The tensor's bytes in the ring."""
         return self._ring(leg)[: leg.tensor.nbytes]
 
+    @property
+    def ring(self) -> np.ndarray:
+        """The bytes of the host through which stashed tensors pass."""
+        return self.runtime.host[self._arrangement.host - self._arrangement.ring : self._arrangement.host]
+
     def _ring(self, leg: Leg) -> np.ndarray:
         """The leg's bytes in the ring."""
-        at = self._arrangement.host - self._arrangement.ring + leg.at
-        return self.runtime.host[at : at + leg.nbytes]
+        return self.ring[leg.at : leg.at + leg.nbytes]
 
     def on_device(self, schedule: Schedule, stay: Stay, place: int = 0) -> Any:
         """The stay's bytes in the arena; of an early input, its `place`, 0 or 1."""

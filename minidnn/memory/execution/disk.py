@@ -41,6 +41,11 @@ class DiskFailed(Failed):
     """A write or a read failed within a step. The message names the folder, the tensor, the offset and the reason."""
 
 
+class StateLost(Failed):
+    """After a step that failed, the disk did not give back the weights from before it either. So there are none to
+    save."""
+
+
 class DiskFile:
     """`nbytes` of a disk, in a file without a name in `folder`. Raises NoDisk.
 

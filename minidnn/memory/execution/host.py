@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 from pathlib import Path
 
@@ -23,6 +25,13 @@ def resident_memory() -> int:
         return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def release_freed() -> None:
+    """Give back to the system what this process has freed and the C library keeps for itself (glibc does)."""
+    gc.collect()
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def free_memory() -> int:

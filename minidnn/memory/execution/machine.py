@@ -20,12 +20,12 @@ from minidnn.formats import floating
 from minidnn.memory.execution.binding import Binder, Loaded
 from minidnn.memory.execution.compression import taken
 from minidnn.memory.execution.device import Device
-from minidnn.memory.execution.disk import DiskFile, NoDisk
+from minidnn.memory.execution.disk import DiskFailed, DiskFile, NoDisk, StateLost
 from minidnn.memory.execution.runtime import Bound
-from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.execution.trace import Trace, traced
 from minidnn.memory.execution.trial import tried
-from minidnn.memory.schedule import Arrangement, Compute, Schedule, changing
+from minidnn.memory.execution.undo import Undo
+from minidnn.memory.schedule import Arrangement, Compute, Schedule, changed
 from minidnn.program import Op, Role, Tensor
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.shards import SHARD
@@ -68,16 +68,16 @@ class Machine:
         if arrangement.disk:
             if disk is None:
                 raise NoDisk("the plan puts tensors on a disk: name a folder on it, disk=PATH")
-            self.disk = DiskFile(disk, arrangement.disk)
+            self.disk = DiskFile(disk, arrangement.on_disk)
         try:
             self.runtime = device.runtime(arena, arrangement.host, delays, seed)
         except BaseException:
             self._close_disk()
             raise
         self.binder = Binder(device, self.runtime, arrangement, engine, self.disk)
-        self._undo = page_aligned(arrangement.undo)
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
         self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
+        self._undo: Undo | None = None  # where a step may fail
         self._closed = False
         self.shards: dict[Tensor, Tensor] = {}  # {weight: this rank's shard of it}, among several ranks
         self._gathers: dict[str, Bound] = {}  # make the weights whole
@@ -94,6 +94,9 @@ class Machine:
             bases = arrangement.host_bases()
             for name, schedule in arrangement.schedules.items():
                 self.loaded[name] = self._load(schedule, bases[name])
+            if self.disk is not None:
+                changing = changed(arrangement.schedules.values())
+                self._undo = Undo(self.disk, arrangement.disk, self.binder.ring, changing)
         except BaseException:
             self.close()
             raise
@@ -289,26 +292,31 @@ class Machine:
     # ---- where a step may fail
 
     def mark(self) -> None:
-        """Keep what steps change as it is now, for `back`, if a disk may fail in the middle of a step."""
-        if self._undo.size:
+        """Keep what steps change as it is now, for `back`, if a disk may fail in the middle of a step. Raises
+        DiskFailed."""
+        if self._undo is not None:
             self.settle()
-            for kept, t in self._kept():
-                np.copyto(kept, self.hosted[t] if t in self.hosted else self.runtime.read(self.homes[t]))
+            self._undo.write(self._read_part)
 
     def back(self) -> None:
-        """Go back to what `mark` has kept."""
-        for kept, t in self._kept():
-            if t in self.hosted:
-                np.copyto(self.hosted[t], kept)
-            else:
-                self.runtime.write(self.homes[t], kept)
+        """Go back to what `mark` has kept. Raises StateLost where it cannot be read."""
+        if self._undo is not None:
+            try:
+                self._undo.read(self._write_part)
+            except DiskFailed as error:
+                raise StateLost(
+                    f"{error}; with it the weights from before this iteration are lost, so no snapshot is written: go "
+                    "on from the last one (--resume latest)"
+                ) from error
 
-    def _kept(self) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """(the place that keeps it, tensor) of each tensor that steps change."""
-        at = 0
-        for t in dict.fromkeys(t for x in self.loaded.values() for t in changing(x.schedule.program)):
-            yield self._undo[at : at + t.nbytes], t
-            at += t.nbytes
+    def _read_part(self, t: Tensor, part: slice, to: np.ndarray) -> None:
+        np.copyto(to, self.hosted[t][part] if t in self.hosted else self.runtime.read(self.homes[t][part]))
+
+    def _write_part(self, t: Tensor, part: slice, source: np.ndarray) -> None:
+        if t in self.hosted:
+            np.copyto(self.hosted[t][part], source)
+        else:
+            self.runtime.write(self.homes[t][part], source)
 
     # ---- among several ranks
 
@@ -361,7 +369,7 @@ class Machine:
             finally:
                 broken = self.runtime.broken
                 self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
-                self.hosted = {} if broken else {t: home.copy() for t, home in self.hosted.items()}
+                self.hosted = {} if broken else {t: self.runtime.retain(home) for t, home in self.hosted.items()}
                 self.runtime.close()
                 self._close_disk()
 

@@ -117,4 +117,9 @@ class Runtime(Protocol):
         """Overwrite these bytes of the arena between runs. `source`: as many bytes, uint8."""
         ...
 
+    def retain(self, host: np.ndarray) -> np.ndarray:
+        """These bytes of the host, readable after `close`. Default: where they are, since the host's memory lives as
+        long as an array views it."""
+        return host
+
     def close(self) -> None: ...

@@ -8,7 +8,8 @@ of its algorithms. Bytes are shared only where `Op.inplace` permits it. Every po
 family, but zero_offload, and NAME@N, which plans another program (family.py).
 
 The claim. The simulator's seconds (memory/execution/simulator.py) of each plan of the family whose live bytes stay
-within the budget are at least the bound. Placement only adds bytes, so this holds for arenas within the budget, too.
+within the budget, and its bytes of the host within the host's (Costs.host), are at least the bound. Placement only adds
+bytes, so this holds for arenas within the budget, too.
 
 The program. Ops are grouped into windows of elapsed time; `D[w]` is the time from the start of a window's first op to
 the start of the next window's. Their sum is minimised. For each gap between two uses of a tensor exactly one is true in
@@ -25,6 +26,8 @@ row below holds for every plan, with the plan's own values for the variables:
     live bytes at an op <= budget          those that it uses, stay, wait for their copy out, or came back early
     k >= h                                 for each gap of a carried tensor; h: whether it lives on the device. If not,
                                            it comes before its first use, and its new value is copied out
+    bytes on the host <= its budget        those of tensors with c, and of carried ones without h. Not with a ring,
+                                           whose bytes are taken in turns
 
 Among several ranks communications run beside ops, and take no time in the program. `Facts.least` is what a step takes
 at least because ops wait for them. The larger of both is the bound.
@@ -86,7 +89,7 @@ class LowerBound:
         """`homes`: whether carried tensors may live on the host, too; False: those that do are the program's."""
         free = facts.program.movable if homes and facts.copies else frozenset[Tensor]()
         if free:
-            facts = Facts(facts.program.hosting(free), facts.given, facts.small, facts.copies)
+            facts = Facts(facts.program.hosting(free), facts.given, facts.small, facts.copies, free)
         if len(facts.ops) > LONG:
             free = frozenset(facts.program.hosted)
         self._rows = BoundRows(facts, windows, worst, free)
@@ -136,14 +139,15 @@ class LowerBound:
 
     def least(self) -> int:
         """Bytes: no plan of the family keeps a budget below this."""
-        if self._rows.facts.copies:  # what no op uses now can be away
-            return int(self._rows.least * MB)
+        least = int(self._rows.least * MB)
+        if self._rows.facts.copies and self._rows.facts.host_room is None:  # what no op uses now can be away
+            return least
         solver = Solver(self._rows)
         solver.only(self._rows.over, self._rows.most)
         self._limit(solver, 0.0)
         found = solver.least()
         assert found is not None, "without a limit of bytes every program has a plan"
-        return int(found.bound * MB)
+        return max(least, int(found.bound * MB))
 
     def _limit(self, solver: Solver, megabytes: float) -> None:
         """Limit the live bytes."""

@@ -20,8 +20,9 @@ from minidnn.memory.schedule import aligned, room
 from minidnn.program import Tensor
 
 KEEP, COPY, AGAIN = range(3)  # of native/evaluate.c, like the next two lines
-DONE, OVER, LOST, TOO_LONG = range(4)
+DONE, OVER, LOST, TOO_LONG, CROWDED = range(5)
 INPUT, OUTPUT, HOSTED = 1, 2, 4
+UNLIMITED = -1
 GOES = -3  # a trip's end: the home of a hosted tensor
 NEVER = 255  # a hold: the tensor goes once more after each run that wants it
 LONGEST = 4  # executions at most, in multiples of the program's
@@ -31,7 +32,7 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (int, "ops tensors"),
     (np.int32, "reads_at reads writes_at writes pairs_at pair_read pair_write maker slots_at"),
     (np.uint8, "flags renews"),
-    (np.int64, "size"),
+    (np.int64, "size place"),
     (np.float64, "out_seconds in_seconds out_drag in_drag"),
     (np.float64, "net_seconds"),
     (np.int32, "awaits_at awaits"),
@@ -47,7 +48,8 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.int32, "idle_slot idle_lo idle_hi trip_tensor trip_slot trip_from trip_to trip_after trip_use"),
     (np.int32, "trip_out trip_free trip_back"),
     (np.float64, "trip_out_end trip_wait_out trip_wait_in"),
-    (int, "executions stays trips shares idles worst"),
+    (int, "executions stays trips shares idles worst host"),
+    (np.uint8, "travels"),
     (float, "total compute"),
     (np.int32, "slot stay last wrote brief brief_slot stack stack_next stack_why"),
     (np.int32, "pair_from pair_to pair_when by_out by_free by_last next_out next_free next_last heap"),
@@ -80,15 +82,32 @@ class Slot:
 class Outcome:
     """What some decisions take.
 
-    seconds: of the step; infinite if the live bytes exceed the limit
+    seconds: of the step; infinite if the bytes exceed a limit
     compute: seconds of all executions
-    over:    bytes beyond the limit at execution `worst`, which has most
+    over:    live bytes beyond the limit at execution `worst`, which has most
+    crowded: bytes beyond those that the host has room for; at most so many while `over` is not 0
     """
 
     seconds: float
     compute: float
     over: int
     worst: Point
+    crowded: int = 0
+
+    @property
+    def kept(self) -> bool:
+        """Whether both limits are kept."""
+        return self.over <= 0 and self.crowded <= 0
+
+    @property
+    def beyond(self) -> int:
+        """Bytes to be saved next: of the device, then of the host."""
+        return self.over if self.over > 0 else self.crowded
+
+    @property
+    def excess(self) -> int:
+        """Bytes beyond both limits together."""
+        return self.over + self.crowded
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +134,12 @@ class Evaluator:
         """Raises NotCompiled without a C compiler."""
         self.facts = facts
         self.evaluations = 0
+        self._host = UNLIMITED if facts.host_room is None else max(0, facts.host_room)
         self.filled: int | None = None
         self.makers = repeatable(facts)
         self._library = SOURCES.load()
         self._library.evaluate.restype = ctypes.c_int64
-        self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+        self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
         self.tensors = [t for t in facts.program.tensors if t not in facts.carried]
         self.number = {t: i for i, t in enumerate(self.tensors)}
         self.base = sum(aligned(room(facts.program, t)) for t in facts.carried)
@@ -163,6 +183,7 @@ class Evaluator:
         kinds = (INPUT, set(facts.inputs)), (OUTPUT, set(facts.program.outputs)), (HOSTED, set(facts.program.hosted))
         self._keep("flags", [sum(flag for flag, of in kinds if t in of) for t in self.tensors])
         self._keep("size", [aligned(t.nbytes) for t in self.tensors])
+        self._keep("place", [facts.place(t) for t in self.tensors])
         costs = facts.costs
         self._keep("out_seconds", [costs.latency + t.nbytes / costs.bandwidth_out for t in self.tensors])
         self._keep("in_seconds", [costs.latency + t.nbytes / costs.bandwidth_in for t in self.tensors])
@@ -229,7 +250,7 @@ class Evaluator:
         sizes |= dict.fromkeys(("by_out", "by_free", "by_last", "by_net"), longest + 1)
         sizes |= dict.fromkeys(("net_start", "net_stop"), longest) | {"net_end": ops}
         sizes |= dict.fromkeys(("slot", "stay", "last", "wrote", "present", "coming", "on_host", "wants"), tensors)
-        sizes |= dict.fromkeys(("received", "touched"), tensors)
+        sizes |= dict.fromkeys(("travels", "received", "touched"), tensors)
         sizes |= dict.fromkeys(("brief", "brief_slot"), accesses)
         for name in _ARRAYS:
             if name not in self.arrays:
@@ -255,22 +276,32 @@ class Evaluator:
     # ---- answers
 
     def evaluate(self, limit: int) -> Outcome:
-        """The outcome of the present decisions, with at most `limit` live bytes, each tensor's size aligned.
+        """The outcome of the present decisions, with at most `limit` live bytes, each tensor's size aligned, and with
+        what travels in the room that the host has (`facts.host_room`).
 
         Raises ValueError if they contradict themselves, and TooLong if more runs again than there is room for.
         """
         f = self._frame
         self.evaluations += 1
         filled = limit if self.filled is None else self.filled
-        how = self._library.evaluate(ctypes.addressof(f), limit - self.base, filled - self.base)
+        how = self._library.evaluate(ctypes.addressof(f), limit - self.base, filled - self.base, self._host)
         if how == DONE:
             return Outcome(f.total, f.compute, 0, f.worst)
         if how == OVER:
             over = int(self.arrays["live"][f.worst]) - (limit - self.base)
-            return Outcome(float("inf"), float("inf"), over, f.worst)
+            return Outcome(float("inf"), float("inf"), over, f.worst, self._crowded())
+        if how == CROWDED:
+            return Outcome(float("inf"), float("inf"), 0, f.worst, self._crowded())
         if how == TOO_LONG:
             raise TooLong
         raise ValueError("an op reads a tensor that is not there")
+
+    def _crowded(self) -> int:
+        return 0 if self._host == UNLIMITED else max(0, self._frame.host - self._host)
+
+    def host_left(self) -> int | None:
+        """Bytes of the host that the last answer leaves for further tensors that travel; None: any number."""
+        return None if self._host == UNLIMITED else self._host - self._frame.host
 
     def view(self, name: str, count: str) -> np.ndarray:
         """An array of the last answer, as long as `count` says: "executions", "trips" ..."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from minidnn.costs import Choice, Costs
 from minidnn.costs.net import unhindered
+from minidnn.memory.lowering.host import host_room, place
 from minidnn.memory.plan import Point
 from minidnn.program import Op, Pass, Program, Role, Tensor
 
@@ -43,17 +44,28 @@ class Facts:
     small:   a tensor this many times smaller than the largest is very small
     copies:  whether tensors may leave for the host; if not, those that came from there may still be dropped and come
              again
+    free:    hosted tensors that may live on the device instead
+    host_room: bytes of the host that are left for what travels, and for homes of `free`; None: any number
     choices: for each op its algorithms with less time for more workspace; the leanest first
     together: {an op that is a part of another: all parts of that}, which have one algorithm
     """
 
-    def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
+    def __init__(
+        self,
+        program: Program,
+        costs: Costs,
+        small: int = SMALL,
+        copies: bool = True,
+        free: frozenset[Tensor] = frozenset(),
+    ) -> None:
         ops, self.given = program.ops, costs
+        self.free, self.host_room = free, host_room(program, costs, free)
         self.ops = ops
         self.net = [costs.choices(op)[0].seconds if op.on_net else 0.0 for op in ops]
         self.drag = costs.net_drag
         costs = unhindered(costs)
-        self.program, self.costs, self.small, self.copies = program, costs, small, copies
+        self.program, self.costs, self.small = program, costs, small
+        self.copies = copies and (self.host_room is None or self.host_room > 0)
         self.forward = program.forward
         self.carried = frozenset(program.carried)
         self.inputs = tuple(t for t in (*program.inputs, *program.hosted) if t not in self.carried)
@@ -72,6 +84,10 @@ class Facts:
         self.gaps = self._gaps()
         self.choices = [fronts(costs.choices(op)) for op in ops]
         self.together = _together(ops)
+
+    def place(self, tensor: Tensor) -> int:
+        """Bytes of the host that a tensor takes only if it travels."""
+        return 0 if tensor in self.program.fixed else place(tensor, self.costs)
 
     def may_copy(self, tensor: Tensor) -> bool:
         """Whether a tensor that is not carried may come from the host between two uses."""

@@ -5,7 +5,7 @@ A plan in which all stay on the device is made first. Where the bound says that 
 taken. Else the bound's answer says of each tensor how much of it had better be at home on the device. What is below a
 half may go, or all that is not whole, or the optimizer's state, or everything; of the last two without what is so small
 that a copy of it is mostly latency. For each of these sets a bound of its own says what it could gain. Only if none of
-them keeps the budget do the small ones go, too.
+them keeps the budget do the small ones go, too. Of a set for which the host has no room the largest tensors go.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound, Relaxed
 from minidnn.memory.joint.facts import SMALL, Facts
 from minidnn.memory.joint.planner import NEAR, Found, Planner
+from minidnn.memory.lowering.host import fixed, host_room
 from minidnn.memory.plan import Plan
+from minidnn.memory.schedule import aligned
 from minidnn.program import Pass, Program, Tensor
 
 PAYS = 1e-3  # part of a step by which another home must be quicker
@@ -66,8 +69,8 @@ class Hosting:
                 found = other
             if other is not None and len(self.program.ops) > SHORT:
                 break
-        if found is None and self.movable not in (nowhere, *sets):
-            found = self._with(self.movable, budget)
+        if found is None and self.most not in (nowhere, *sets):
+            found = self._with(self.most, budget)
         if found is None:
             return None
         far = found.seconds > relaxed.bound.seconds * NEAR
@@ -79,8 +82,34 @@ class Hosting:
         return None if found is None else replace(found, plan=replace(found.plan, hosted=hosted))
 
     def leanest(self) -> Plan:
-        """The plan with the lowest arena found, whatever its seconds: all lives on the host that can."""
-        return replace(self.planner(self.movable).leanest(), hosted=self.movable)
+        """The plan with the lowest arena found, whatever its seconds: all lives on the host that can. Where the host
+        has too little room for that, tensors that travel may need it more."""
+        sets = dict.fromkeys((self.most, frozenset[Tensor]()) if self.most < self.movable else (self.most,))
+        plans = [(self.planner(hosted).leanest(), hosted) for hosted in sets]
+        if len(plans) > 1:
+            plans.sort(key=lambda found: self.planner(found[1]).arena(found[0], 0))
+        return replace(plans[0][0], hosted=plans[0][1])
+
+    @property
+    def limited(self) -> bool:
+        """Whether the host may have too little room for what could be there."""
+        return host_room(self.program.hosting(self.movable), self.costs, self.movable) is not None
+
+    @cached_property
+    def most(self) -> frozenset[Tensor]:
+        """All that can live on the host, as far as that has room."""
+        return self._with_room(self.movable)
+
+    def _with_room(self, tensors: frozenset[Tensor]) -> frozenset[Tensor]:
+        """Those of the tensors that the host has room for, the largest first."""
+        if self.costs.host is None:
+            return tensors
+        left, found = self.costs.host - fixed(self.program), []
+        for t in sorted(tensors, key=lambda t: (-t.nbytes, t.name)):
+            if aligned(t.nbytes) <= left:
+                found.append(t)
+                left -= aligned(t.nbytes)
+        return frozenset(found)
 
     def _updated(self) -> frozenset[Tensor]:
         """What only updates use: the optimizer's state."""
@@ -99,7 +128,7 @@ class Hosting:
         small, updated = self._small(), self._updated()
         sets = *of_answer, updated - small, self.movable - small
         bounds: dict[frozenset[Tensor], float] = {}
-        for hosted in dict.fromkeys(s & self.movable for s in sets):
+        for hosted in dict.fromkeys(self._with_room(s & self.movable) for s in sets):
             bound = self.planner(hosted).bound.at(budget) if hosted else None
             if bound is not None and bound.seconds * (1 + PAYS) < seconds:
                 bounds[hosted] = bound.seconds

@@ -125,7 +125,7 @@ class Planner:
             self._round(relaxed)
             if self.repair.walk(int(least * (1 + part)), 0) is not None:
                 plan = self.evaluator.plan()
-                plans.append((self._arena(plan, 0), len(plans), plan))
+                plans.append((self.arena(plan, 0), len(plans), plan))
                 if len(plans) == ATTEMPTS:
                     break
         return min(plans)[2] if plans else Plan()
@@ -185,7 +185,7 @@ class Planner:
                 outcome = self.search.improve(budget, evaluations, 1 + number)
             self._tell(f"placing, {number + 1} of at most {len(parts)}", outcome.seconds, bound)
             plan = ev.plan()
-            arena = self._arena(plan, budget)
+            arena = self.arena(plan, budget)
             if arena <= budget:
                 found.append((outcome.seconds, number, plan))
             if found and (number == 0 or number > found[0][1]):  # the one behind the first may be quicker
@@ -209,12 +209,12 @@ class Planner:
             if (outcome := self.repair.walk(limit, 0)) is None:
                 return None
             plan = self.evaluator.plan()
-            arena = self._arena(plan, budget)
+            arena = self.arena(plan, budget)
             if arena <= budget:
                 return outcome.seconds, plan
         return None
 
-    def _arena(self, plan: Plan, enough: int) -> int:
+    def arena(self, plan: Plan, enough: int) -> int:
         """Bytes of the plan's arena; it is searched for one of `enough` bytes."""
         listing = lower(self.program, complete(self.program, self.costs, plan))
         return place(listing, enough=enough, quick=enough > 0).arena

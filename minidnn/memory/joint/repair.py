@@ -1,7 +1,9 @@
-"""Repair: changes of decisions until their live bytes keep a limit, the cheapest per byte first.
+"""Repair: changes of decisions until their bytes keep the limits of device and host, the cheapest per byte first.
 
 At the execution with most bytes beyond the limit, a tensor that is idle may leave or be dropped, one that came back
 early may go once more, the op may take a leaner algorithm, and what is made again there may stay or be copied instead.
+Nothing more leaves for a host that is full. Where tensors have left for which the host has no room, some of them are
+made again or stay instead.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Repair:
         self.evaluator = evaluator
         arrays, facts = evaluator.arrays, evaluator.facts
         tensor = np.array([evaluator.number[s.tensor] for s in evaluator.slots], np.int64)
-        self.size = arrays["size"][tensor]
+        self.size, self.place, self.tensor = arrays["size"][tensor], arrays["place"][tensor], tensor
         self.copy_seconds = (arrays["out_seconds"] + arrays["in_seconds"])[tensor]
         fastest = np.array([c[-1].seconds for c in facts.choices])
         maker = arrays["maker"][tensor]
@@ -66,11 +68,11 @@ class Repair:
         ]
 
     def within(self, limit: int, steps: int = STEPS) -> Outcome | None:
-        """The outcome after changes that keep the limit; None if no order of `steps` changes does."""
+        """The outcome after changes that keep the limits; None if no order of `steps` changes does."""
         done: set[Change] = set()
         found = self._evaluated(limit)
-        while found is not None and found.over > 0:
-            need = found.over
+        while found is not None and not found.kept:
+            need = found.beyond
             for change, gain in self.options(found):
                 if change not in done:
                     change.apply(self.evaluator)
@@ -78,7 +80,7 @@ class Repair:
                     need -= gain
                     if need <= 0:
                         break
-            if need == found.over or not steps:
+            if need == found.beyond or not steps:
                 return None
             steps -= 1
             found = self._evaluated(limit)
@@ -90,7 +92,7 @@ class Repair:
             return found
         r = random.Random(seed)
         now = self._evaluated(limit)
-        if now is None or now.over <= 0:  # the last change of `within` may have been enough
+        if now is None or now.kept:  # the last change of `within` may have been enough
             return now
         start = self.evaluator.save()
         for _ in range(WALK):
@@ -99,9 +101,9 @@ class Repair:
                 return None
             options[-1][0].apply(self.evaluator)
             found = self._evaluated(limit)
-            if found is not None and found.over <= 0:
+            if found is not None and found.kept:
                 return found
-            if found is not None and found.over < now.over * (1 + UPHILL * r.random() ** 2):
+            if found is not None and found.excess < now.excess * (1 + UPHILL * r.random() ** 2):
                 now, start = found, self.evaluator.save()
             else:
                 self.evaluator.restore(start)
@@ -116,9 +118,21 @@ class Repair:
             return None
 
     def options(self, outcome: Outcome) -> Iterator[tuple[Change, int]]:
-        """Changes that may lower the bytes at the last answer's worst execution, and by how many; the cheapest per byte
-        first."""
-        ev, p, over = self.evaluator, outcome.worst, outcome.over
+        """Changes that may lower the bytes that exceed a limit in the last answer, and by how many; the cheapest per
+        byte first."""
+        on_host = outcome.over <= 0
+        kinds = self._on_host() if on_host else self._on_device(outcome.worst, outcome.over)
+        what = np.repeat([w for w, _, _ in kinds], [len(keys) for _, keys, _ in kinds])
+        key, cost = (np.concatenate([kind[i] for kind in kinds]) for i in (1, 2))
+        for n in np.argsort(cost, kind="stable").tolist():
+            if cost[n] == np.inf:
+                return
+            change, gain = self._change(int(what[n]), int(key[n]))
+            yield change, int(self.place[key[n]]) if on_host else gain
+
+    def _on_device(self, p: Point, over: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """(what, keys, seconds per byte) of changes that lower the bytes at execution p."""
+        ev = self.evaluator
         lo, hi, slots = (ev.view(f"idle_{name}", "idles") for name in ("lo", "hi", "slot"))
         idle = slots[(lo <= p) & (p < hi)]
         gain = np.minimum(self.size[idle], over)
@@ -127,16 +141,26 @@ class Repair:
         copies, runs = HIDDEN * self.copy_seconds[idle], self.run_seconds[idle]
         held = np.where(fate == COPY, copies / 2, runs)
         held[(fate == KEEP) | (ev.hold[idle] == NEVER)] = np.inf
-        leaves = np.where((fate == KEEP) & ev.may_copy[idle], copies * trust, np.inf)
+        may_leave = ev.may_copy[idle] & self._has_room(idle)
+        leaves = np.where((fate == KEEP) & may_leave, copies * trust, np.inf)
         again = np.where((fate == KEEP) & ev.may_run[idle], runs * trust, np.inf)
         kinds = [(HOLD, idle, held / gain), (COPY, idle, leaves / gain), (AGAIN, idle, again / gain)]
-        kinds += self._others(p, over)
-        what = np.repeat([w for w, _, _ in kinds], [len(keys) for _, keys, _ in kinds])
-        key, cost = (np.concatenate([kind[i] for kind in kinds]) for i in (1, 2))
-        for n in np.argsort(cost, kind="stable").tolist():
-            if cost[n] == np.inf:
-                return
-            yield self._change(int(what[n]), int(key[n]))
+        return kinds + self._others(p, over)
+
+    def _on_host(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """(what, keys, seconds per byte) of changes after which a tensor travels less; to keep it comes last of all,
+        since it costs bytes of the device."""
+        ev = self.evaluator
+        slots = np.flatnonzero((ev.fate == COPY) & (self.place > 0) & (ev.arrays["travels"][self.tensor] != 0))
+        again = np.where(ev.may_run[slots], self.run_seconds[slots], np.inf)
+        stays = HIDDEN * self.copy_seconds[slots]
+        return [(AGAIN, slots, again / self.place[slots]), (KEEP, slots, 1 + stays / self.place[slots])]
+
+    def _has_room(self, slots: np.ndarray) -> np.ndarray:
+        """Of each slot, whether the host has room for its tensor, or has it anyway."""
+        if (left := self.evaluator.host_left()) is None:
+            return np.ones(len(slots), bool)
+        return (self.place[slots] <= left) | (self.evaluator.arrays["travels"][self.tensor[slots]] != 0)
 
     def _change(self, what: int, key: int) -> tuple[Change, int]:
         ev = self.evaluator
@@ -167,6 +191,6 @@ class Repair:
                 end += 1
             slots = np.unique(why[first:end])
             cost = HIDDEN * self.copy_seconds[slots] / np.clip(self.size[slots], 1, over)
-            found.append((COPY, slots, np.where(ev.may_copy[slots], cost, np.inf)))
+            found.append((COPY, slots, np.where(ev.may_copy[slots] & self._has_room(slots), cost, np.inf)))
             found.append((KEEP, slots, 1 + cost))
         return found

@@ -10,6 +10,7 @@ import numpy as np
 from minidnn.costs import MOST_DRAG
 from minidnn.memory.joint.facts import LONG, Facts, Gap, large, overwrites
 from minidnn.memory.joint.linear import Rows
+from minidnn.memory.lowering.host import place
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import room
 from minidnn.program import Tensor
@@ -167,6 +168,7 @@ class BoundRows(Rows):
                 first = facts.writers[g.tensor][0] if facts.writers[g.tensor] else 0
                 written[self.window[first]].append((leaves[g.tensor], g.tensor.nbytes / MB))
             self.row([(leaves[g.tensor], 1), (copied, -1)], low=0)
+        self._on_host(leaves)
         may = must = first_time = None
         for w, d in enumerate(self.elapsed):
             may = self._sum(may, written[w], go[w])
@@ -187,6 +189,16 @@ class BoundRows(Rows):
         at_once = [self._from_host(t) for t, p in facts.arrives.items() if p == 0]
         less_at_once = [(v, -factor) for _, terms in at_once for v, factor in terms]
         self.row([(self.begin, self.back), *less_at_once], low=sum(sure for sure, _ in at_once))
+
+    def _on_host(self, leaves: Mapping[Tensor, int]) -> None:
+        """A row of the host's bytes, each tensor with a place of its own; none with a ring."""
+        facts = self.facts
+        if facts.host_room is None or facts.costs.staging is not None:
+            return
+        at_home = sum(place(t, facts.costs) for t in self.home) / MB
+        terms = [(v, facts.place(t) / MB) for t, v in leaves.items()]
+        terms += [(home, -place(t, facts.costs) / MB) for t, home in self.home.items()]
+        self.row(terms, high=max(0, facts.host_room) / MB - at_home)
 
     def _sum(self, before: int | None, terms: Sequence[tuple[int, float]], more: float = 0.0) -> int:
         """A running sum: the one before, these terms and `more`."""

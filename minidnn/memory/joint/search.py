@@ -36,7 +36,7 @@ class Search:
         """The outcome of the best decisions found, which the evaluator then has."""
         ev, r = self.evaluator, random.Random(seed)
         best = now = ev.evaluate(limit)
-        assert best.over <= 0, "a search begins with decisions that keep the limit"
+        assert best.kept, "a search begins with decisions that keep the limits"
         best_decisions = decisions = ev.save()
         self._look()
         first, end = ev.evaluations, ev.evaluations + evaluations

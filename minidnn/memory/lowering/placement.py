@@ -14,6 +14,7 @@ import numpy as np
 
 from minidnn.memory.lowering.tiers import places
 from minidnn.memory.packing import Problem, pack
+from minidnn.memory.plan import Plan
 from minidnn.memory.schedule import (
     Buffer,
     Listing,
@@ -97,6 +98,11 @@ def place(listing: Listing, at: Homes | None = None, enough: int = 0, quick: boo
         behind.disk, offset, arena, how, host_offset, host_bytes, at.host_bytes, behind.store, behind.store_bytes,
         behind.disk_bytes, peak, point,
     )  # fmt: skip
+
+
+def pinned(program: Program, plan: Plan) -> int:
+    """Bytes of the host that the plan pins without a ring, homes among them."""
+    return _host(Listing(program, plan, (), (), ()), homes(program))[1]
 
 
 def _host(listing: Listing, at: Homes) -> tuple[dict[Tensor, int], int]:

@@ -6,8 +6,8 @@ it spares the disk the same traffic, unless a tensor makes several trips. Hence 
 most bytes for each byte that they take, and among equals those that are away for the shortest time. A disk has the
 least time to write and to read these, at the turn from forward to backward.
 
-A disk may fail in the middle of a step, which has changed some weights by then. So what a step changes is kept in
-memory as it was before (Arrangement.undo); the host budget counts that, too.
+A disk may fail in the middle of a step, which has changed some weights by then. So what a step changes is kept on the
+disk as it was before (Arrangement.undo, memory/execution/undo.py).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ It is minidnn's own policy, and the default wherever a budget is given. Under th
 that it need not. Its plan knows a lower bound of the seconds of any plan within the budget (memory/joint/bound.py).
 
 The plans of other policies are candidates, too, where joint planning finds no plan or one far above the bound, and for
-short programs unless its plan is at the bound. They are all there is without the package highspy or a C compiler, which
-is told on stderr.
+short programs, or where the host's bytes are scarce, unless its plan is at the bound. They are all there is without the
+package highspy or a C compiler, which is told on stderr.
 
 Large ops may run in parts of the batch (best_in_parts.py): where the budget cannot be kept without, or where it is
 quicker. The bound is that of the program which the plan is of.
@@ -38,7 +38,8 @@ Tell = Callable[[str], None]
 
 
 def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool = True) -> Plan:
-    """The quickest plan found that keeps the budget; the one with the lowest arena if none does.
+    """The quickest plan found that keeps the budget, and the host's (Costs.host); the one with the lowest arena if none
+    does.
 
     others: policies whose plans are candidates
     parts:  whether ops may run in parts
@@ -72,7 +73,7 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
     if plan is not None and seconds < inf:
         return plan
     leanest = _leanest(program, costs, parts, others, tell)
-    return leanest if plan is None else min(plan, leanest, key=lambda plan: _arena(program, costs, plan))
+    return leanest if plan is None else _leaner(program, costs, plan, leanest)
 
 
 def _as_whole(
@@ -85,16 +86,18 @@ def _as_whole(
     if found is None and planner.bound.least() > budget:
         return None, inf
     found = found or Hosting(program, costs, FINE, tell).within(budget)
-    far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
+    far = next(far for ops, far in FAR.items() if planner.limited or len(program.ops) <= ops)
     alone = found is not None and found.plan.hosted and len(program.ops) <= min(FAR)  # others move no weights
     if found is not None and not alone and found.seconds <= far * found.bound.seconds:
         return found.told, found.seconds
     plan = _quickest(program, costs, budget, others, found, tell)
-    if found is None and not probe.fits(program, costs, plan, budget):
+    if found is None and not _keeps(program, costs, plan, budget):
+        if not planner.most:
+            return plan, inf
         away = _with_all_away(planner, budget, others, tell)
-        if probe.fits(program, costs, away, budget):
+        if _keeps(program, costs, away, budget):
             return away, probe.seconds(program, costs, away)
-        return min(plan, away, key=lambda plan: _arena(program, costs, plan)), inf
+        return _leaner(program, costs, plan, away), inf
     return plan, probe.seconds(program, costs, plan)
 
 
@@ -104,34 +107,47 @@ def _leanest(program: Program, costs: Costs, parts: bool, others: Sequence[Polic
     plan = None if path is None else kept.load(path, program, costs)
     if plan is None:
         plan = best_in_parts.leanest(program, costs, parts, tell)
+        planner = Hosting(program, costs, tell=tell)
         if not plan.order:  # none was found
-            plan = _with_all_away(Hosting(program, costs, tell=tell), 0, others, tell)
+            plan = _with_all_away(planner, 0, others, tell)
+        if planner.limited:
+            plan = _leaner(program, costs, plan, _quickest(program, costs, 0, others, None, tell))
         if path is not None:
             kept.keep(path, program, costs, plan)
     return plan
 
 
-def _arena(program: Program, costs: Costs, plan: Plan) -> int:
-    return probe.arena(plan.program or program, costs, plan)
+def _keeps(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:
+    return probe.fits(program, costs, plan, budget) and probe.fits_host(program, costs, plan)
+
+
+def _leaner(program: Program, costs: Costs, *plans: Plan) -> Plan:
+    """The plan with the lowest arena, of those that keep the host's budget, if any does."""
+
+    def excess(plan: Plan) -> tuple[bool, int]:
+        made = plan.program or program
+        return not probe.fits_host(made, costs, plan), probe.arena(made, costs, plan)
+
+    return min(plans, key=excess)
 
 
 def _with_all_away(planner: Hosting, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
-    """The best of the others' plans of the program whose carried tensors all live on the host."""
-    program = planner.program.hosting(planner.movable)
-    return replace(_quickest(program, planner.costs, budget, others, None, tell), hosted=planner.movable)
+    """The best of the others' plans of the program whose carried tensors live on the host, all that it has room for."""
+    program = planner.program.hosting(planner.most)
+    return replace(_quickest(program, planner.costs, budget, others, None, tell), hosted=planner.most)
 
 
 def _quickest(
     program: Program, costs: Costs, budget: int, others: Sequence[Policy], found: Found | None, tell: Tell
 ) -> Plan:
-    """The quickest of the others' plans, and of `found`, that keeps the budget; else the one with the lowest arena."""
+    """The quickest of the others' plans, and of `found`, that keeps the budgets; else the one with the lowest arena."""
     plans = []
     for number, decide in enumerate(others):
         tell(f"asking policy {number + 1} of {len(others)}")
         plans.append(decide(program, costs, budget))
     bound = None if found is None else found.bound.seconds
-    keep = [replace(plan, bound=bound) for plan in plans if probe.fits(program, costs, plan, budget)]
+    keep = [replace(plan, bound=bound) for plan in plans if _keeps(program, costs, plan, budget)]
     keep += [] if found is None else [found.told]
     if keep:
         return min(keep, key=lambda plan: probe.seconds(program, costs, plan))
-    return min(plans, key=lambda plan: probe.arena(program, costs, plan))
+    return _leaner(program, costs, *plans)

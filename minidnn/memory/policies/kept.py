@@ -47,6 +47,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
         budget,
         parts,
         costs.memory,
+        costs.host,
         costs.latency,
         costs.drag,
         costs.staging,

@@ -6,14 +6,19 @@ it. Only `seconds` needs instructions.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from minidnn.costs import Costs
 from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.lowering.host import host_room
 from minidnn.memory.lowering.lower import group, lower, residencies
 from minidnn.memory.lowering.placement import place
+from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, complete
-from minidnn.memory.schedule import Listing, aligned
+from minidnn.memory.schedule import Arrangement, Listing, aligned
 from minidnn.program import Program
 
 
@@ -40,6 +45,20 @@ def aligned_curve(found: Listing) -> np.ndarray:
 def arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
     """Bytes of the plan's arena. If it needs at most `enough`, placement looks for no lower one."""
     return place(listing(program, costs, plan), enough=enough).arena
+
+
+def fits_host(program: Program, costs: Costs, plan: Plan) -> bool:
+    """Whether the plan keeps the host's budget (Costs.host), and its tensors fit the ring, if there are both."""
+    if costs.host is None or host_room(program.hosting(plan.hosted), costs) is None:
+        return True
+    found = listing(program, costs, plan)
+    if costs.staging is not None:
+        try:
+            found = staged(lower(found.program, found.plan), costs.staging)
+        except RingTooSmall:
+            return False
+    schedules = tiered({program.name: place(found, enough=sys.maxsize)}, costs.host)
+    return Arrangement.of("", schedules, None).off_device <= costs.host
 
 
 def fits(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:

@@ -15,7 +15,7 @@ from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.proof.verify import ScheduleError, verify
-from minidnn.memory.schedule import BLOCK, Fetch, Stash, Wait, changing
+from minidnn.memory.schedule import BLOCK, Fetch, Stash, Wait, aligned, changing
 from tests.support.mixer import Mixer
 from tests.support.mutate import mutate, without
 from tests.support.oracle import broken
@@ -72,14 +72,14 @@ def test_memory_is_filled_first_with_what_is_away_for_the_shortest_time():
     program = chain(8)
     bare = arranged(program)
     assert bare.store == 0 and bare.disk == 7 * 64 * KIB and bare.host % BLOCK == 0
-    undo = sum(t.nbytes for t in changing(program))
-    assert bare.undo == undo and bare.off_device == bare.host + undo
+    undo = aligned(sum(t.nbytes for t in changing(program)), BLOCK)
+    assert bare.undo == undo and bare.off_device == bare.host and bare.on_disk == bare.disk + undo
     some = arranged(program, bare.off_device + 3 * 64 * KIB + 255)
     s = some.schedules["TRAIN"]
     assert [t.name for t in s.store_offset] == ["relu6.y", "relu5.y", "relu4.y"]
     assert {t.name for t in s.disk_offset} == {"relu0.y", "relu1.y", "relu2.y", "relu3.y"}
     assert some.off_device <= bare.off_device + 3 * 64 * KIB
-    enough = arranged(program, bare.off_device + bare.disk - undo)  # without a disk nothing need be kept to go back
+    enough = arranged(program, bare.off_device + bare.disk)  # without a disk nothing need be kept to go back
     assert (enough.disk, enough.undo, enough.store) == (0, 0, bare.disk)
     with pytest.raises(BudgetError, match=f"smallest host budget vdnn_all:m can keep is {bare.off_device} bytes"):
         arranged(program, bare.off_device - 1)
@@ -88,12 +88,12 @@ def test_memory_is_filled_first_with_what_is_away_for_the_shortest_time():
 def test_more_than_the_disks_size_is_refused_with_what_would_do():
     program = chain(8)
     need = arranged(program)
-    assert arranged(program, staging=replace(DISK, disk=Disk(need.disk))).disk == need.disk
-    with pytest.raises(BudgetError, match=f"give {need.disk} bytes there") as refused:
-        arranged(program, staging=replace(DISK, disk=Disk(need.disk - 1)))
-    assert refused.value.smallest == need.disk
+    assert arranged(program, staging=replace(DISK, disk=Disk(need.on_disk))).disk == need.disk
+    with pytest.raises(BudgetError, match=f"give {need.on_disk} bytes there") as refused:
+        arranged(program, staging=replace(DISK, disk=Disk(need.on_disk - 1)))
+    assert refused.value.smallest == need.on_disk
     budget = int(str(refused.value).split("a host budget of ")[1].split()[0])
-    less = replace(DISK, disk=Disk(need.disk - 1))
+    less = replace(DISK, disk=Disk(need.on_disk - 1))
     assert arranged(program, budget, staging=less).disk == need.disk - 64 * KIB
     with pytest.raises(BudgetError):
         arranged(program, budget - BLOCK, staging=less)

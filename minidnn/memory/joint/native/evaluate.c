@@ -18,8 +18,9 @@
 #include <string.h>
 
 enum { KEEP = 0, COPY = 1, AGAIN = 2 };
-enum { DONE = 0, OVER = 1, LOST = 2, TOO_LONG = 3 };
+enum { DONE = 0, OVER = 1, LOST = 2, TOO_LONG = 3, CROWDED = 4 };
 enum { INPUT = 1, OUTPUT = 2, HOSTED = 4 }; /* HOSTED: lives on the host, so its new value goes back there */
+enum { UNLIMITED = -1 };
 enum { NONE = -1, LEAVES = -2, GOES = -3 }; /* LEAVES: the copy of an output; GOES: of a hosted tensor, to its home */
 
 typedef struct {
@@ -32,6 +33,7 @@ typedef struct {
     const uint8_t *flags;                                 /* of a tensor, as are `size` and the seconds of its copies */
     const uint8_t *renews;                                /* of an op's write: whether it reads that tensor, too */
     const int64_t *size;
+    const int64_t *place; /* bytes that it takes on the host if it travels; 0: it has its place there anyway */
     const double *out_seconds, *in_seconds; /* of its copies */
     const double *out_drag, *in_drag;       /* of an op: what a second of a copy beside it takes from its work */
     const double *net_seconds;          /* of an op: those of a communication; negative for all others */
@@ -54,6 +56,8 @@ typedef struct {
     int32_t *trip_out, *trip_free, *trip_back; /* points, as in memory/plan.py; out NONE: the host has it */
     double *trip_out_end, *trip_wait_out, *trip_wait_in; /* seconds: the copy's end; how long compute waits for it */
     int64_t executions, stays, trips, shares, idles, worst; /* worst: the execution with most bytes */
+    int64_t host;      /* bytes there of tensors that travel, if these are limited */
+    uint8_t *travels; /* of a tensor: whether it does */
     double total, compute;
     /* scratch */
     int32_t *slot, *stay, *last, *wrote;                   /* of a tensor: now */
@@ -279,6 +283,19 @@ static void curve(Frame *f) {
             most = f->live[e];
             f->worst = e;
         }
+    }
+}
+
+/* ---- the host: each tensor that travels has one place there for the whole step */
+
+static void travelling(Frame *f) {
+    memset(f->travels, 0, f->tensors);
+    f->host = 0;
+    for (int64_t k = 0; k < f->trips; k++) {
+        const int32_t t = f->trip_tensor[k];
+        if (f->trip_to[k] == NONE || f->travels[t]) continue;
+        f->travels[t] = 1;
+        f->host += f->place[t];
     }
 }
 
@@ -564,15 +581,21 @@ static void clocks(Frame *f) {
 /* Fill in the answer for decisions under which the live bytes are to stay within `limit`.
  *
  * filled: bytes up to which tensors leave later, and come back earlier, than they must
+ * host:   bytes of the host that tensors which travel may take; UNLIMITED: any number
  *
  * DONE: they do. OVER: they do not, not even with all absences as long as they can be; `live` and `worst` tell where.
- * LOST: an op reads a tensor that is not there. TOO_LONG: the answer has no room. */
-int64_t evaluate(Frame *f, int64_t limit, int64_t filled) {
+ * CROWDED: the live bytes do, and those of the host do not. LOST: an op reads a tensor that is not there. TOO_LONG: the answer has no room. */
+int64_t evaluate(Frame *f, int64_t limit, int64_t filled, int64_t host) {
     const int how = order(f);
     if (how) return how;
     curve(f);
+    if (host != UNLIMITED) travelling(f);
     if (f->live[f->worst] > limit) return OVER;
     frees(f, filled);
+    if (host != UNLIMITED) {
+        travelling(f); /* without what was given up */
+        if (f->host > host) return CROWDED;
+    }
     backs(f, filled);
     clocks(f);
     return DONE;

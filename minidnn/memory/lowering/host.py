@@ -1,0 +1,49 @@
+"""The host's memory as planning sees it: what every plan of a program takes there, and what is left for tensors that
+travel.
+
+The exact number is known behind the lowering (Arrangement.off_device). It is never more than what is counted here: a
+pinned place for each tensor that travels, or, with a ring, the whole ring, and for each tensor a place in the store.
+With a disk behind the store, tensors travel in any number once the ring has room; else they must do with the store.
+"""
+
+from __future__ import annotations
+
+from minidnn.costs import Costs
+from minidnn.memory.lowering.staging import LEGS
+from minidnn.memory.schedule import BLOCK, aligned, stored_bound
+from minidnn.program import Program, Tensor
+
+
+def fixed(program: Program) -> int:
+    """Bytes of the host that every plan of the program takes: homes, outputs, and two places for each input."""
+    return _taken(program, frozenset())
+
+
+def place(t: Tensor, costs: Costs) -> int:
+    """Bytes that a tensor takes on the host if it travels."""
+    return aligned(t.nbytes if costs.staging is None else stored_bound(t, costs.staging.compress))
+
+
+def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozenset()) -> int | None:
+    """Bytes of the host's budget that are left for what may travel; below 0 if even less than `fixed` may be taken.
+    None: there is no budget, or all of the program has room.
+
+    free: hosted tensors that may live on the device instead: they count as such that may travel
+    """
+    if costs.host is None:
+        return None
+    left = costs.host - _taken(program, free)
+    lasting = frozenset((*program.inputs, *program.carried, *program.outputs, *program.hosted)) - free
+    may = [t for t in program.tensors if t not in lasting]
+    if costs.staging is not None and may:
+        ring = costs.staging.ring or LEGS * max(aligned(t.nbytes, BLOCK) for t in may)
+        left -= aligned(ring, BLOCK)
+        if costs.staging.disk is not None and left >= BLOCK:
+            return None
+    return None if sum(place(t, costs) for t in may) <= left else left
+
+
+def _taken(program: Program, free: frozenset[Tensor]) -> int:
+    """`fixed`, without homes of `free` tensors."""
+    there = dict.fromkeys((*program.hosted, *program.inputs, *program.outputs))
+    return sum(aligned(t.nbytes) * (2 if t in program.inputs else 1) for t in there if t not in free)

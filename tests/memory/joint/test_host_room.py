@@ -1,0 +1,102 @@
+"""best keeps the budget of the host: it is in its decisions, in its bound, and in what it takes of other policies."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.evaluator import Evaluator, TooLong
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.family import Family
+from minidnn.memory.joint.planner import Planner
+from minidnn.memory.lowering.host import fixed, host_room
+from minidnn.memory.planning import arrange, unproved
+from minidnn.memory.schedule import Arrangement
+from tests.support.decisions import HUGE, at_random, placed
+from tests.support.examples import examples
+from tests.support.programs import KB, PROGRAMS, costs, forward_only, random_graph, wild_graph
+
+STAYING = ["liveness:p", "recompute_cheap:p", "sqrt_n:p", "recompute_all:p"]
+OTHERS = [*STAYING, "vdnn_all:p", "vdnn_conv:m", "superneurons", "accudnn", "layrub:m"]
+
+
+@pytest.mark.parametrize("name", ["inception", "nested", 1, 2])
+def test_the_evaluator_counts_the_bytes_of_the_host_as_placement_does(name):
+    r = random.Random(name)
+    program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
+    device = costs(bandwidth=4e8)
+    within = beyond = 0
+    for _ in range(40):
+        room = r.randrange(0, 400 * KB)
+        limited = replace(device, host=fixed(program) + room)
+        ev, free = Evaluator(Facts(program, limited)), Evaluator(Facts(program, device))
+        at_random(free, r)
+        try:
+            free.evaluate(HUGE)
+        except TooLong:
+            continue
+        ev.restore(free.save())
+        travelling = placed(program, device, free.plan()).host_bytes - fixed(program)
+        found, left = ev.evaluate(HUGE), ev.host_left()
+        if host_room(program, limited) is None:
+            assert found.kept and left is None
+            continue
+        assert found.crowded == max(0, travelling - room) and left == room - travelling
+        within, beyond = within + found.kept, beyond + (not found.kept)
+    assert min(within, beyond) > 3
+
+
+@pytest.mark.parametrize("name", ["chain", "residual", "inception"])
+def test_the_less_room_the_host_has_the_higher_are_bound_and_plan(name):
+    program, device = PROGRAMS[name](), costs(bandwidth=2e9)
+    budget = arrange([program], "liveness:p", device).arena * 6 // 10
+    found = []
+    for room in (0, 64 * KB, 128 * KB, 256 * KB, 1 << 30):
+        limited = replace(device, host=fixed(program) + room)
+        bound = LowerBound(Facts(program, limited))
+        found.append((bound.at(budget).seconds, bound.least(), Planner(program, limited).within(budget).seconds))
+    for kind in zip(*found, strict=True):
+        assert all(less >= more * 0.999 for less, more in pairwise(kind)) and kind[0] > kind[-1]
+    unlimited = Planner(program, device).within(budget)
+    assert found[-1] == (LowerBound(Facts(program, device)).at(budget).seconds, found[-1][1], unlimited.seconds)
+
+
+@given(
+    st.integers(0, 1 << 30), st.integers(3, 11), st.sampled_from([0.9, 0.7, 0.5]), st.sampled_from([0, 0.1, 0.3, 0.7]),
+    st.sampled_from([wild_graph, random_graph]), st.booleans(),
+)  # fmt: skip
+@examples(12)
+def test_what_any_policy_keeps_best_keeps_no_slower_and_never_below_the_bound(seed, layers, part, room, graph, both):
+    program, device = graph(seed, layers), costs(bandwidth=random.Random(seed).choice([2e8, 1e9, 4e9]))
+    programs = [program, forward_only(program)] if both else [program]
+    whole = arrange(programs, "liveness:p", device)
+    most = Arrangement.of("", unproved(programs, "vdnn_all:p", device, 0), None).off_device
+    budget, host = int(whole.arena * part), whole.off_device + int((most - whole.off_device) * room)
+    kept = {}
+    for policy in OTHERS:
+        try:
+            kept[policy] = seconds(arrange(programs, policy, device, budget, host), device)
+        except BudgetError:
+            continue
+    try:
+        best = arrange(programs, "best", device, budget, host)
+    except BudgetError as error:
+        assert not kept, f"{error}, but {kept}"
+        return
+    assert best.arena <= budget and best.off_device <= host
+    bound = Family(program, replace(device, host=host)).closest(budget).seconds * (1 - 1e-9)
+    assert all(bound <= found for found in (*kept.values(), seconds(best, device)))
+    assert best.schedules["TRAIN"].plan.bound <= seconds(best, device) * (1 + 1e-9)
+    assert seconds(best, device) <= min((kept[p] for p in STAYING if p in kept), default=HUGE) * (1 + 1e-9)
+
+
+def seconds(arrangement, device) -> float:
+    return simulate(arrangement.schedules["TRAIN"], device).seconds
