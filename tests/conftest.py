@@ -61,6 +61,19 @@ def pytest_addoption(parser) -> None:
     parser.addoption("--tell", action="store_true", help="end with what tests counted")
 
 
+# ---- extended: what `make test` leaves out
+
+# Whose slow tests are extended: a backend that this machine cannot run, papers' tables, scripts that measure.
+EXTENDED = [Path(__file__).parent / folder for folder in ("backends/cuda", "papers", "benchmarks")]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
+def pytest_collection_modifyitems(items) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and any(folder in item.path.parents for folder in EXTENDED):
+            item.add_marker("extended")
+
+
 # ---- peers: no test module imports one, and a test only if it has the mark (tests/support/peers.py)
 
 
