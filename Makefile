@@ -9,15 +9,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
+# What tests compare with, and browsers: its own virtual environment, so that $(VENV) is what a user has.
+PEERS := .venv-peers
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo demo-ranks test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
+.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
 	@echo "make demo-ranks   train them on one rank and on two, and compare the files"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests: some minutes"
+	@echo "make test-all   run all tests: those of make test, make test-rest and make test-peers, at once"
+	@echo "make test-rest  those that make test leaves out: CUDA's kernels on the CPU, sanitizers, long cases, papers"
+	@echo "make test-peers those beside PyTorch, OpenCV and other packages, which it installs into $(PEERS)"
 	@echo "make quick   run those tests that are quick, in about a minute"
 	@echo "make faults  every fault at every call of a training that saves, kills, power cuts, loads: some minutes"
 	@echo "make fuzz [MINUTES=1]   try new hostile inputs of every kind, and keep those that break a promise"
@@ -64,26 +69,38 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) -e '.[data,cpu,dev,docs]'
 	@touch $@
 
-$(VENV)/.peer: setup.cfg pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[data,cpu,peer]'
-	@touch $@ $(VENV)/.run
-
-$(VENV)/.browser: setup.cfg pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[data,cpu,browser]'
-	@touch $@ $(VENV)/.run
-
 $(VENV)/.release: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,release]'
 	@touch $@ $(VENV)/.run
 
+# A virtual environment with all that tests can use. PyTorch has one version, since comparisons are with its numbers.
+$(PEERS)/.peers: setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -e '.[data,cpu,dev,browser,pandas,peer,png]' torch==2.13.0
+	@touch $@ $(PEERS)/.dev $(PEERS)/.run
+
 # -- what to run
 
+# Three processes for two cores: tests of signals, copies that are late and other processes wait.
+PYTEST := pytest -n 3 --dist worksteal
+
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
+	$(BIN)/$(PYTEST) -m "not extended" $(TESTS)
+
+test-all: $(PEERS)/.peers
+	$(PEERS)/bin/$(PYTEST) $(TESTS)
+
+# test, test-rest and test-peers together are test-all: no test is in two of them.
+test-rest: $(VENV)/.dev
+	$(BIN)/$(PYTEST) -m "extended and not peer" $(TESTS)
+
+test-peers: $(PEERS)/.peers
+	$(PEERS)/bin/$(PYTEST) -m peer $(TESTS)
 
 # The tests that are not marked slow: about a minute on two idle cores. Each folder of tests has some.
 quick: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
+	$(BIN)/$(PYTEST) -m "not slow and not extended" $(TESTS)
 
 # ARGS="--only errors,kills,power,random,trainers,long --json" (tests/faults/__main__.py)
 faults: $(VENV)/.dev
@@ -94,8 +111,8 @@ MINUTES := 1
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
-bench-cpu: $(VENV)/.peer
-	$(BIN)/python benchmarks/cpu.py $(ARGS)
+bench-cpu: $(PEERS)/.peers
+	$(PEERS)/bin/python benchmarks/cpu.py $(ARGS)
 
 # What of the CUDA backend can be proved without a GPU: kernels compile, cuDNN plans exist, schedules hold. Each CUDA
 # version in a virtual environment of its own, with the libraries that the GPU machines have (setup.cfg, cuda*-test).
@@ -196,7 +213,7 @@ dtr := baseline:p,dtr:p
 checkmate := baseline:p,checkmate:p,monet
 best := baseline:p,best
 
-pictures: $(VENV)/.browser
+pictures: $(VENV)/.run $(PEERS)/.peers
 	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \
 	  --report docs/comparison.svg > /dev/null
 	$(foreach name,$(DRAWN),$(BIN)/minidnn compare $(SMALL) --policies $($(name)) --report docs/policies/$(name).svg > /dev/null;)
@@ -210,14 +227,14 @@ pictures: $(VENV)/.browser
 	$(BIN)/minidnn plan resnet50 --batch 64 --gpu h100 --ranks 1,2,4,...,1024 --link 8xnvlink4+8xib400 \
 	  --report docs/ranks.svg > /dev/null
 	$(BIN)/minidnn board resnet20:256 --report docs/board.svg > /dev/null
-	$(BIN)/python docs/screenshots.py
+	$(PEERS)/bin/python docs/screenshots.py
 
 # The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write
 # puts what is printed now into the pages: read the difference before you commit it.
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs $(OUT)/site
-	$(BIN)/pytest -n 2 --dist worksteal --tell tests/site/check_*.py $(ARGS)
+	$(BIN)/$(PYTEST) --tell tests/site/check_*.py $(ARGS)
 	@echo "$(OUT)/site/index.html"
 
 clean:
-	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13 .whl build dist *.egg-info
+	rm -rf $(OUT) $(VENV) $(PEERS) .venv-cuda12 .venv-cuda13 .whl build dist *.egg-info

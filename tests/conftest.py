@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from minidnn.files import cache
+from tests.support import peers
 from tests.support.examples import PROFILE
 
 settings.load_profile(PROFILE)
@@ -59,7 +61,52 @@ def pytest_addoption(parser) -> None:
     parser.addoption("--tell", action="store_true", help="end with what tests counted")
 
 
+# ---- extended: what `make test` leaves out
+
+# Whose slow tests are extended: a backend that this machine cannot run, papers' tables, scripts that measure.
+EXTENDED = [Path(__file__).parent / folder for folder in ("backends/cuda", "papers", "benchmarks")]
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
+def pytest_collection_modifyitems(items) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and any(folder in item.path.parents for folder in EXTENDED):
+            item.add_marker("extended")
+
+
+# ---- peers: no test module imports one, and a test only if it has the mark (tests/support/peers.py)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    with peers.refused():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    with nullcontext() if peers.of(item) else peers.refused():
+        return (yield)
+
+
+def pytest_runtest_setup(item) -> None:
+    if missing := [name for name in peers.of(item) if not peers.installed(name)]:
+        pytest.skip(f"{PEERLESS}{', '.join(missing)}")
+
+
+PEERLESS = "not installed: "
+
+
+def _peerless(terminalreporter) -> Counter:
+    """Tests skipped for want of each peer."""
+    reasons = (report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
+    return Counter(reason.partition(PEERLESS)[2] for reason in reasons if PEERLESS in reason)
+
+
 def pytest_terminal_summary(terminalreporter, config) -> None:
+    if counts := _peerless(terminalreporter):
+        told = ", ".join(f"{count} of {name}" for name, count in sorted(counts.items()))
+        terminalreporter.write_line(f"tests beside packages that are not installed: {told} (make test-peers runs them)")
     if not config.getoption("--tell"):
         return
     lines, counts = [], Counter()

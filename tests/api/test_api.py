@@ -143,11 +143,12 @@ def test_a_picture_of_pixels_takes_a_package(net, tmp_path, monkeypatch):
     assert b"fill: #fcfcfb" in seen[0], "the light page's paper"
 
 
+@pytest.mark.peer("cairosvg")
 def test_pixels_are_drawn(net, tmp_path):
     try:
         raster.library()
-    except InvalidInput as missing:
-        pytest.skip(str(missing))
+    except InvalidInput as without_cairo:
+        pytest.skip(str(without_cairo))
     minidnn.plan(net, "vdnn_all:m", gpu="titan_x").save(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
@@ -161,14 +162,16 @@ def test_a_command_writes_the_same_files(folder, capsys):
     assert "--report layers.txt: expected a name that ends in .csv or .json" in capsys.readouterr().err
 
 
-def test_a_data_frame(net, monkeypatch):
+def test_a_data_frame_takes_a_package(net, monkeypatch):
     found = minidnn.plan(net, ["baseline:m", "vdnn_all:m"], gpu="titan_x")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidInput, match=r"pip install 'minidnn\[pandas\]'"):
         found.to_pandas()
-    monkeypatch.undo()
-    pytest.importorskip("pandas")
-    frame = found.to_pandas()
+
+
+@pytest.mark.peer("pandas")
+def test_a_data_frame(net):
+    frame = minidnn.plan(net, ["baseline:m", "vdnn_all:m"], gpu="titan_x").to_pandas()
     assert list(frame["policy"]) == ["baseline:m", "vdnn_all:m"] and frame["peak_bytes"].dtype.kind == "i"
 
 

@@ -28,9 +28,10 @@ FIELDS = {
 
 @pytest.fixture
 def torch():
-    found = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
-    found.set_num_threads(1)
-    return found
+    import torch
+
+    torch.set_num_threads(1)
+    return torch
 
 
 # ---- PyTorch's bytes, by hand
@@ -55,6 +56,7 @@ def peak(net: Net, layout: str = "contiguous") -> int:
 SCALARS = 64  # bytes: losses, sums of weights, counts
 
 
+@pytest.mark.peer("torch")
 def test_its_peak_where_weights_are_most(torch):
     """At the update: the weight, its momentum and gradient, and the gradient with the decay added to it."""
     batch, inputs, outputs = 4, 5000, 30
@@ -63,6 +65,7 @@ def test_its_peak_where_weights_are_most(torch):
     assert 0 <= found <= SCALARS
 
 
+@pytest.mark.peer("torch")
 def test_its_peak_where_activations_are_most(torch):
     """At the softmax's backward: what it made forward, its gradient, and that of the scores, which are gone."""
     batch, inputs, outputs = 2048, 8, 64
@@ -89,6 +92,7 @@ def cifar10_quick(nn):
 
 @pytest.mark.parametrize("layout", cpu.LAYOUTS)
 @pytest.mark.parametrize("make, shape", [(lenet, (8, 1, 28, 28)), (cifar10_quick, (8, 3, 32, 32))])
+@pytest.mark.peer("torch")
 def test_its_peak_is_that_of_a_module_written_by_hand(torch, make, shape, layout):
     """Nothing that Peer itself holds on to is counted against PyTorch, and every convolution has its layout, also
     behind an image of one channel (for which a tensor is contiguous in both: PyTorch then goes by strides)."""
@@ -131,6 +135,7 @@ def cache(own_cache):
     known.save()
 
 
+@pytest.mark.peer("torch")
 def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(cpu, "SIDE", 256)
     monkeypatch.setattr(cpu, "COPIED", 1 << 20)

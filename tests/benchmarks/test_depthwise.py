@@ -9,9 +9,8 @@ import pytest
 from tests.support.op_examples import compiled
 from tests.support.paths import NET_FILES
 
-pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
 
-
+@pytest.mark.peer("torch")
 def test_each_pass_has_each_way_and_ours_is_the_measure(capsys):
     from benchmarks.depthwise import main
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -483,11 +482,12 @@ def test_policies_are_those_that_there_are_the_named_ones_first():
 # ---- PyTorch's counterpart
 
 
-@cache
+@pytest.fixture
 def torch():
-    found = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
-    found.set_num_threads(1)  # many threads for small arrays only wait for one another
-    return found
+    import torch
+
+    torch.set_num_threads(1)  # many threads for small arrays only wait for one another
+    return torch
 
 
 def narrowed(net: Net) -> Net:
@@ -503,9 +503,10 @@ def narrowed(net: Net) -> Net:
     return Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
 
 
+@pytest.mark.peer("torch")
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet20"])
 def test_pytorch_computes_the_same(name):
-    torch()
     from benchmarks.gpu_check.speed import losses
     from benchmarks.nets import without_dropout
     from minidnn.backends import open_device
@@ -518,10 +519,11 @@ def test_pytorch_computes_the_same(name):
     assert len(set(mine)) == 3, "each update changes the loss"
 
 
+@pytest.mark.peer("torch")
+@pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("net", ["residual", "inception", "nested"])
 def test_its_modes_compute_the_same(net):
     """checkpoint and save_on_cpu change memory and time, not numbers."""
-    torch()
     from benchmarks.nets import RATE, TRAIN, batch_of
     from benchmarks.peer import Peer, Trainer, first_weights
 

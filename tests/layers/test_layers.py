@@ -16,11 +16,6 @@ from tests.layers.rows import RANDOM, ROWS
 from tests.support.graphs import layer
 from tests.support.interpret import run_ops
 
-try:
-    import torch
-except ImportError:  # the extra `peer`: only comparisons with it need it
-    torch = None
-
 ALL = pytest.mark.parametrize("name", ROWS)
 
 
@@ -45,13 +40,13 @@ def test_shapes_and_ops(name):
         assert b.forward[0].inplace == ((b.site.x[0], b.site.y[0]),)
 
 
-@pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
+@pytest.mark.peer("torch")
 @ALL
 def test_equals_pytorch(name):
     compare(ROWS[name])
 
 
-@pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
+@pytest.mark.peer("torch")
 @pytest.mark.parametrize("kind", LAYERS)
 def test_random_geometries_equal_pytorch(kind):
     """20 geometries of each type that computes something."""

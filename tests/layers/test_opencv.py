@@ -94,9 +94,11 @@ def net_of(kind: str, shapes: list[tuple[int, ...]], fields: str) -> Net:
     return Net.from_text(text, source="net.prototxt")
 
 
+@pytest.mark.peer("cv2")
 @pytest.mark.parametrize(("kind", "shapes", "fields"), CASES, ids=[f"{kind}-{fields}" for kind, _, fields in CASES])
 def test_outputs_are_opencv_s(kind, shapes, fields, tmp_path):
-    dnn = pytest.importorskip("cv2").dnn
+    from cv2 import dnn
+
     if kind not in LAYERS:
         pytest.skip(f"there is no layer {kind}")
     random = np.random.default_rng(sum(map(ord, kind + fields)))

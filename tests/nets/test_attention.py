@@ -55,6 +55,7 @@ def on_cuda(format: str, policy: str) -> dict[str, np.ndarray]:
         return {name: array.copy() for name, array in solver.values().items()}
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("format", FORMATS)

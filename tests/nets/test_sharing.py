@@ -19,7 +19,7 @@ from minidnn.programs.autodiff import differentiate
 from minidnn.programs.updates import TrainSpec
 from minidnn.schema import InvalidFile
 from minidnn.training.parameters import WeightsError
-from tests.programs.test_autodiff import in_torch, start, torch
+from tests.programs.test_autodiff import in_torch, start
 from tests.support.graphs import graph, net
 from tests.support.interpret import run
 from tests.support.mutate import without
@@ -77,7 +77,7 @@ def test_an_owner_that_has_no_backward_leaves_the_sum_to_the_others():
     assert "b.add_a.w.grad" in ops and "b.update_w" in ops and "a.backward_filter" not in ops
 
 
-@pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
+@pytest.mark.peer("torch")
 def test_the_gradient_is_the_sum_of_all_layers():
     g = net("shared")
     program = differentiate(g)

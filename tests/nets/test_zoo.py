@@ -16,6 +16,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import load_solver
 from tests.support.paths import MODELS
+from tests.support.slow import usual_are
 
 MIB = 2**20
 NETS = [name for name in zoo.names() if not name.endswith("_solver")]
@@ -180,17 +181,25 @@ def convolutions(name: str) -> int:
     return sum(layer.type == "Convolution" for layer in net(name).layers)
 
 
-@pytest.mark.slow
-def test_layers_with_weights_are_counted():
+def test_blocks_add_up_to_a_depth():
     for depth in (50, 101, 137, 152, 155, 302, 695, 1001, 1172, 1304, 1484, 1505, 1511, 1517):
         assert 3 * sum(zoo.residual_blocks(depth)) + 2 == depth
-    assert convolutions("vgg416") == 416
-    assert convolutions("resnet1517") == 1516 + 4  # with a projection in each group, as Layrub's file has
-    assert convolutions("superneurons_resnet1922") == 1921 + 4
-    assert convolutions("resnet56") == 55 + 3
-    assert convolutions("wrn_28_10") == 28  # its depth counts the projections, not the classifier
-    assert convolutions("wrn_8_4") == 7 + 3
-    assert convolutions("densenet121") == 120
+
+
+COUNTED = {
+    "resnet56": 55 + 3,  # and a projection in each group
+    "wrn_28_10": 28,  # its depth counts the projections, not the classifier
+    "wrn_8_4": 7 + 3,
+    "densenet121": 120,
+    "vgg416": 416,
+    "resnet1517": 1516 + 4,  # likewise, as Layrub's file has
+    "superneurons_resnet1922": 1921 + 4,
+}
+
+
+@pytest.mark.parametrize("name", usual_are(["resnet56", "wrn_28_10", "wrn_8_4", "densenet121"], COUNTED))
+def test_layers_with_weights_are_counted(name):
+    assert convolutions(name) == COUNTED[name]
 
 
 def test_superneurons_family_is_free_in_its_third_group():

@@ -13,35 +13,42 @@ from minidnn.onnx import read, write
 from minidnn.optimizers import SGD
 from minidnn.programs.updates import TrainSpec
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
-pytest.importorskip("onnxscript", reason="onnxscript is not installed (the extra `peer`)")
 pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
+
+pytestmark = pytest.mark.peer("torch", "onnxscript")
 
 BATCH = 4
 
 
-class Small(torch.nn.Module):
+def small():
     """A small CNN: convolutions, one of them depthwise; pooling; a shortcut; a classifier."""
+    import torch
+    from torch import nn
 
-    def __init__(self) -> None:
-        super().__init__()
-        nn = torch.nn
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU())
-        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.ReLU(), nn.Conv2d(8, 8, 1))
-        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.head = nn.Linear(8, 10)
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+            deep = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.ReLU(), nn.Conv2d(8, 8, 1)
+            self.deep = nn.Sequential(*deep)
+            self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+            self.head = nn.Linear(8, 10)
 
-    def forward(self, x):
-        x = self.pool(self.stem(x))
-        x = torch.relu(x + self.deep(x))
-        return self.head(x.mean((2, 3)))
+        def forward(self, x):
+            x = self.pool(self.stem(x))
+            x = torch.relu(x + self.deep(x))
+            return self.head(x.mean((2, 3)))
+
+    return Small()
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """(the module, its samples, its ONNX file)"""
+    import torch
+
     torch.manual_seed(0)
-    module, x = Small().eval(), torch.randn(BATCH, 3, 19, 19)
+    module, x = small().eval(), torch.randn(BATCH, 3, 19, 19)
     path = tmp_path_factory.mktemp("onnx") / "small.onnx"
     with contextlib.redirect_stdout(io.StringIO()):
         torch.onnx.export(module, (x,), str(path), dynamo=True, external_data=False)

@@ -106,10 +106,12 @@ def test_a_hundred_steps_of_the_formula(name, device, record_property):
     assert difference < 5e-6
 
 
+@pytest.mark.peer("torch")
 @pytest.mark.parametrize("name", ["Nesterov", "AdaGrad", "RMSProp", "AdamW"])
 def test_a_hundred_steps_of_pytorch(name):
     """Those whose formula is PyTorch's at a constant rate."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+    import torch
+
     f, w = FIELDS[name], np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
     found, gradients = trained(name, open_device("cpu"))
     p = torch.nn.Parameter(torch.tensor(w, dtype=torch.float64))

@@ -20,12 +20,6 @@ from tests.support.graphs import graph, net, tensor
 from tests.support.interpret import run, run_ops
 from tests.support.paths import SMALL_NETS
 
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`: only test_whole_nets_equal_pytorch needs it
-    torch = None
-
 DATA = """
 - {name: data, type: Input, top: data, input_param: {shape: {dim: [4, 3, 6, 6]}}}
 - {name: label, type: Input, top: label, input_param: {shape: {dim: 4}}}
@@ -435,6 +429,9 @@ def test_numeric_gradient_of_whole_nets(name):
 
 def in_torch(g, values):
     """(objective, parameters) of a graph, by PyTorch's own layers on float64."""
+    import torch
+    import torch.nn.functional as F
+
     blobs, learned, objective = {}, {}, 0.0
     for node in g.layers:
         layer, kind = node.layer, node.layer.type
@@ -486,7 +483,7 @@ def in_torch(g, values):
     return objective, learned
 
 
-@pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
+@pytest.mark.peer("torch")
 @pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in SMALL_NETS)])
 def test_whole_nets_equal_pytorch(name):
     g = graph(GRAPHS[name]) if name in GRAPHS else net(name.removeprefix("nets/"))

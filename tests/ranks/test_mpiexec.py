@@ -26,7 +26,7 @@ def train(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize(
-    "ranks, each", [pytest.param(2, 2), pytest.param(4, 1, marks=pytest.mark.slow)], ids=["2x2", "4x1"]
+    "ranks, each", [pytest.param(2, 2), pytest.param(4, 1, marks=pytest.mark.extended)], ids=["2x2", "4x1"]
 )
 def test_ranks_write_the_files_of_one_and_only_the_first_one_speaks(tmp_path, ranks, each):
     (tmp_path / "net.yaml").write_text(NET)

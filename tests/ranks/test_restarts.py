@@ -86,7 +86,7 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_to_the_same_bytes(tm
             out.write(line)
             if "Snapshotting to solver_iter_6" in line:
                 break
-        os.kill(_youngest_below(run.pid), signal.SIGKILL)
+        os.kill(_leaf_below(run.pid), signal.SIGKILL)
         out.write(run.stdout.read())
     told = (tmp_path / "out").read_text()
     assert run.returncode and "its process was killed (SIGKILL" in told, told
@@ -99,14 +99,14 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_to_the_same_bytes(tm
     assert files(tmp_path, "solver")[end] == files(tmp_path, "whole")[end]
 
 
-def _youngest_below(root: int) -> int:
-    """The process that was started last of those below this one: the child of a rank."""
+def _leaf_below(root: int) -> int:
+    """A process below this one that has none below itself: the child of a rank."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split()
     parents = dict(zip(map(int, listed[::2]), map(int, listed[1::2]), strict=True))
     below = {root}
     while more := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= more
-    return max(below)
+    return min(below - set(parents.values()))
 
 
 LAUNCH = launched.Launch("MPICH", 1, 3, 1, 3)

@@ -9,6 +9,8 @@ from minidnn.memory.execution.lives import lives
 from minidnn.report.arena import said
 from tests.support.browser import chromium
 
+pytestmark = pytest.mark.peer("playwright")
+
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):

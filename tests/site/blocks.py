@@ -21,8 +21,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
+
+from tests.support.peers import installed
 
 _BLOCK = re.compile(r"(?:<!-- ([^\n]*) -->\n\n?)?^(`{3,})([^\n`]*)\n(.*?)^\2$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# (\w[\w.-]*\.(?:py|yaml|prototxt|csv|plan))\n")
@@ -48,7 +49,7 @@ class Block:
         """Why the block is only shown; None if it is run."""
         if self.told.startswith("not run: "):
             return self.told.removeprefix("not run: ")
-        missing = [name for name in self._list(r"needs ([^;]+)") if find_spec(name) is None]
+        missing = [name for name in self._list(r"needs ([^;]+)") if not installed(name)]
         return f"it needs {', '.join(missing)}" if missing else None
 
     @property

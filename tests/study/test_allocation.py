@@ -11,6 +11,7 @@ from minidnn.memory.schedule import Buffer, aligned, live_peak
 from minidnn.study.allocation import FITS, lasting_maps, placed, pool_size, table
 from minidnn.study.reproduce import rows
 from tests.support.programs import PROGRAMS, chain, costs
+from tests.support.slow import usual_are
 
 KIB = 1024
 
@@ -42,7 +43,7 @@ def test_fits_differ_where_holes_of_three_sizes_wait():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:m"])
+@pytest.mark.parametrize("policy", usual_are(["vdnn_all:m"], ["liveness:p", "vdnn_all:m"]))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_pool_is_smaller_than_the_live_peak_and_one_end_is_a_run_time_pool(name, policy):
     s = arrange([PROGRAMS[name]()], policy, costs()).schedules["TRAIN"]
@@ -64,6 +65,7 @@ def test_lasting_maps_are_those_that_backward_finds_in_place():
     assert {"pool.y", "conv3.y=relu3.y"} <= names and "conv0.y=relu0.y" not in names and "conv0.w" not in names
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_rows_of_vdnn_plus_plus():
     found = list(rows("vdnnpp"))

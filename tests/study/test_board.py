@@ -92,6 +92,7 @@ def test_processes_side_by_side_give_the_same_and_a_failure_is_a_cell(monkeypatc
     assert "error" in said and "fails (LeNet, batch 8, on titan_x) failed: policy fails: " in said
 
 
+@pytest.mark.usefixtures("default_handlers")
 def test_ctrl_c_gives_what_is_done(monkeypatch, tmp_path, capsys):
     planned = study.cell_of
 

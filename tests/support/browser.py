@@ -1,4 +1,5 @@
-"""Chromium without a window, for tests of pages. They are skipped where it or playwright is missing."""
+"""Chromium without a window, for tests of pages: they have the mark peer("playwright"), and are skipped where there is
+no Chromium."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A playwright Browser. Nothing in it has a limit of time."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright drives Chromium")
+    from playwright.sync_api import sync_playwright
+
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         pytest.skip("there is no Chromium")
-    with api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=0)
         yield browser
         browser.close()

@@ -13,11 +13,8 @@ PACKED = {"data", "diff", "double_data", "double_diff"}
 
 
 def classes() -> dict[str, Any]:
-    """protobuf's class of each message, by name. Skips the test without the package protobuf."""
-    import pytest
-
-    descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
-    from google.protobuf import descriptor_pool, message_factory
+    """protobuf's class of each message, by name."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="net.proto", package="net", syntax="proto2")
     models = list(ROOTS)

@@ -69,8 +69,10 @@ def test_samples_train_to_the_bytes_of_their_arrays(data):
     assert trained(data) == trained((IMAGES, LABELS))
 
 
+@pytest.mark.peer("torch")
 def test_pytorchs_own_dataset():
-    torch = pytest.importorskip("torch")
+    import torch
+
     data = torch.utils.data.TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
     assert trained(data) == trained((IMAGES, LABELS))
 

@@ -262,7 +262,8 @@ def test_a_last_resort_is_offered_only_where_nothing_else_is(one):
     assert not any(a.name in LAST for e in (dilated, product) for a in one.algorithms(e.op))
     bare = CpuDevice(threads=1)
     bare.native = None
-    assert all(bare.algorithms(e.op)[0].name != "reference" for e in (dilated, product))
+    assert bare.algorithms(dilated.op)[0].name != "reference"
+    assert bare.algorithms(product.op)[0].name in ("matmul.brg", "reference")  # the latter without AVX-512
     assert not bare.fuses(convolutions(m, *CONVOLUTIONS[1])[2][0].op)
 
 

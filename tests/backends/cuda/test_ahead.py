@@ -25,7 +25,10 @@ from tests.support.cuda.fake import FakeApi, Illegal, fake_device
 from tests.support.paths import NET_FILES
 from tests.support.slow import quick_are
 
-pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with"),
+    pytest.mark.extended,
+]
 
 STEPS = 7
 LENET = NET_FILES / "lenet.yaml"

@@ -25,6 +25,7 @@ from tests.support.cuda.recorder import lived, recording_device
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.slow import quick_are
 
+pytestmark = pytest.mark.extended
 compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 RING = {"residual": 27648, "inception": 48384, "activations": 27648}
 

@@ -15,7 +15,10 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.cuda.op_examples import all_examples
 
-pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with"),
+    pytest.mark.extended,
+]
 
 
 def test_a_table_s_bytes_are_those_of_a_struct_of_arrays():

@@ -32,6 +32,7 @@ from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
 from tests.support.slow import quick_are
 
+pytestmark = pytest.mark.extended
 compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 
 NET = """\

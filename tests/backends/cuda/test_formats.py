@@ -33,6 +33,7 @@ from tests.support.cuda.storage import DTYPE, SPACING, narrow, widen
 from tests.support.op_examples import Example, expected, run
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]

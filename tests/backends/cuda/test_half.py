@@ -15,7 +15,10 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.policies import FEW
 
-pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with"),
+    pytest.mark.extended,
+]
 pytest.importorskip("ml_dtypes")
 
 NETS = ["chain", "residual", "inception", "nested", "lenet"]

@@ -35,7 +35,10 @@ from tests.support.cuda.races import check_life, hunt, subject
 from tests.support.cuda.ranks import on_gpus
 from tests.support.cuda.recorder import lived, recording_device
 
-pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++")
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++"),
+    pytest.mark.extended,
+]
 
 STEPS = 5
 

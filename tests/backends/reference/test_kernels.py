@@ -141,17 +141,17 @@ def test_backward_is_the_adjoint_of_forward(kind):
 # ---- PyTorch
 
 
-def torch_and_functions():
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
-    return torch, torch.nn.functional
+def gradients(y, dy, *of):
+    import torch
 
-
-def gradients(torch, y, dy, *of):
     return [g.numpy() for g in torch.autograd.grad(y, of, torch.from_numpy(dy))]
 
 
+@pytest.mark.peer("torch")
 def test_convolutions_equal_pytorchs():
-    torch, F = torch_and_functions()
+    import torch
+    import torch.nn.functional as F
+
     for e in (e for e in ALL if e.op.kind == "convolution.forward" and len(e.op.reads) == 3):
         x, w, b = (e.data[t].astype(np.float64) for t in e.op.reads)
         a = e.op.attrs
@@ -165,13 +165,16 @@ def test_convolutions_equal_pytorchs():
             call("convolution.backward_filter", a, [x, dy], w.shape),
             call("convolution.backward_bias", a, [dy], b.shape),
         ]
-        for mine, theirs in zip(got, [want.detach().numpy(), *gradients(torch, want, dy, tx, tw, tb)], strict=True):
+        for mine, theirs in zip(got, [want.detach().numpy(), *gradients(want, dy, tx, tw, tb)], strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9, err_msg=e.name)
 
 
+@pytest.mark.peer("torch")
 def test_poolings_equal_pytorchs():
     """Where PyTorch has the geometry: pad up to half the kernel."""
-    torch, F = torch_and_functions()
+    import torch
+    import torch.nn.functional as F
+
     tried = 0
     for e in (e for e in ALL if e.op.kind == "pooling.forward" and len(e.op.writes) == 1):
         a, shape = e.op.attrs, e.op.writes[0].shape
@@ -188,13 +191,15 @@ def test_poolings_equal_pytorchs():
             y = call("pooling.forward", a, [x], shape)
             dx = call("pooling.backward", a, [dy], x.shape)
         np.testing.assert_allclose(y, want.detach().numpy(), rtol=1e-12, atol=1e-12, err_msg=e.name)
-        np.testing.assert_allclose(dx, gradients(torch, want, dy, tx)[0], rtol=1e-12, atol=1e-12, err_msg=e.name)
+        np.testing.assert_allclose(dx, gradients(want, dy, tx)[0], rtol=1e-12, atol=1e-12, err_msg=e.name)
         tried += 1
     assert tried >= 16
 
 
+@pytest.mark.peer("torch")
 def test_sgd_equals_pytorchs_at_a_constant_rate():
-    torch, _ = torch_and_functions()
+    import torch
+
     random = np.random.default_rng(2)
     w, h, decay, momentum = random.standard_normal((3, 4)), np.zeros((3, 4)), 0.01, 0.9
     theirs = torch.tensor(w, requires_grad=True)
@@ -213,8 +218,10 @@ def clip(threshold, gradients):
     return call("gradient.clip", Attrs(threshold=threshold, blocks=blocks), [sums], (1,))[0]
 
 
+@pytest.mark.peer("torch")
 def test_clipping_equals_pytorchs():
-    torch, _ = torch_and_functions()
+    import torch
+
     random = np.random.default_rng(2)
     gradients = [random.standard_normal(s) for s in ((3, 4), (7,))]
     theirs = [torch.zeros(g.shape, dtype=torch.float64, requires_grad=True) for g in gradients]

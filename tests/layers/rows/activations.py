@@ -6,12 +6,7 @@ import numpy as np
 
 from tests.layers.bench import IMAGE, Row
 from tests.layers.rows.spine import any_shape
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`
-    torch = None
+from tests.support.peers import F, torch
 
 
 def unary(text, torch_function, reads="x0", shape=IMAGE, **more):
@@ -75,7 +70,7 @@ ROWS = {
     "clip": unary("type: Clip, clip_param: {min: -0.5, max: 0.8}", lambda x: torch.clamp(x, -0.5, 0.8)),
     "threshold": unary("type: Threshold, threshold_param: {threshold: 0.25}", threshold, None, still=(0,)),
     "swish": unary("type: Swish, swish_param: {beta: 1.7}", lambda x: x * torch.sigmoid(1.7 * x)),
-    "mish": unary("type: Mish", F.mish),
+    "mish": unary("type: Mish", lambda x: F.mish(x)),
     "gelu": unary("type: GELU", lambda x: F.gelu(x)),
     "gelu by tanh": unary("type: GELU, gelu_param: {approximate: TANH}", lambda x: F.gelu(x, approximate="tanh")),
     "prelu": with_slope((4,)),

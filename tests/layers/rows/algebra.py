@@ -8,12 +8,7 @@ import numpy as np
 
 from tests.layers.bench import IMAGE, Row
 from tests.layers.rows.spine import any_shape, sizes
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`
-    torch = None
+from tests.support.peers import F, torch
 
 
 def instance_norm(x, across=False, variance=True, eps=1e-9):

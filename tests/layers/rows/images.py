@@ -5,12 +5,7 @@ from __future__ import annotations
 
 from tests.layers.bench import IMAGE, Row
 from tests.layers.rows.spine import images, sizes
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`
-    torch = None
+from tests.support.peers import F, torch
 
 
 def over(f, x, axis):

@@ -6,12 +6,7 @@ import numpy as np
 
 from tests.layers.bench import Row
 from tests.layers.rows.spine import any_shape, sizes
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`
-    torch = None
+from tests.support.peers import F, torch
 
 
 def divided(total, normalization, full, valid, batch):

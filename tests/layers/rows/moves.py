@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from tests.layers.bench import IMAGE, Row
 from tests.layers.rows.spine import any_shape, sizes
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`
-    torch = None
+from tests.support.peers import F
 
 
 def column(x, k, s, p, d, o):

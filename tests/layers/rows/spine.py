@@ -7,12 +7,7 @@ import zlib
 from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS
 from tests.layers.bench import IMAGE, Row
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`
-    torch = None
+from tests.support.peers import F, torch
 
 
 def lrn_within(x, p, n=3, alpha=0.3, beta=0.6):

@@ -139,8 +139,10 @@ def test_a_file_in_the_folders_place(tmp_path):
         solver(tmp_path, tensorboard=str(tmp_path / "tb" / "deep"))
 
 
+@pytest.mark.peer("tensorboard")
 def test_tensorboard_reads_them(tmp_path):
-    read = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard")
+    from tensorboard.backend.event_processing import event_accumulator as read
+
     with solver(tmp_path) as run:
         events = [e for e in run.run() if isinstance(e, Step)]
     with solver(tmp_path, resume=tmp_path / "run_iter_8.safetensors", epochs=3) as run:

@@ -44,7 +44,7 @@ typedef struct {
 static const int64_t ONE_RUN[1] = {0};
 static const float ZEROS[PANEL];
 
-/* Computes a tile of R rows by V vectors. */
+/* Computes a tile of R rows by V vectors. An element of C has the same bits in a tile of any size. */
 #define TILE_OF(R, V)                                                                                         \
     ALWAYS void tile_##R##x##V(const Product *p, const float *a, const float *b, const float *start, float *c) {\
         const int64_t down = p->down, along = p->along, step = p->step, over = p->over, depth = p->depth;     \
@@ -60,8 +60,8 @@ static const float ZEROS[PANEL];
                 _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                           \
                     row[v] = once(b + v / 2 * over + v % 2 * LANES);                                          \
                 _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                        \
-                    const float one = left[i * down];                                                         \
-                    _Pragma("GCC unroll 4") for (int v = 0; v < V; v++) sum[i][v] += one * row[v];            \
+                    const vec one = left[i * down] - (vec){0};                                                \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < V; v++) sum[i][v] = fused(one, row[v], sum[i][v]); \
                 }                                                                                             \
             }                                                                                                 \
         }                                                                                                     \
