@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -117,7 +118,7 @@ def of(
                 partial(_watched, watch, policy, budget),
             )  # fmt: skip
             rows.append(_row(found, max, sized, costs, budget))
-        beyond = _excluded(sized, costs, budget, rows, max, tell)
+        beyond = _excluded(sized, replace(costs, host=setting.host_budget), budget, rows, max, tell)
     except BaseException:
         if rows:
             interrupted(answer())

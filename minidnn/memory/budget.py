@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput
@@ -10,6 +10,8 @@ from minidnn.memory.moment import Moment, Why, worst
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Tensor
 from minidnn.sizes import text
+
+Budgets = tuple[int | None, int | None]  # bytes of the device and of the host; None: no budget is named
 
 NAMED = 3  # tensors that a refusal names at most, of those that are there for one reason
 
@@ -20,13 +22,20 @@ class BudgetError(BadInput):
     needed:   bytes that this plan takes
     smallest: bytes that the policy's leanest plan takes
     worst:    the moment that shows best why the device's budget is too low; None for other budgets
+    kept:     budgets that the policy keeps, one larger than asked, or both
     """
 
     def __init__(
-        self, message: str, needed: int, smallest: int, host: bool = False, worst: Moment | None = None
+        self,
+        message: str,
+        needed: int,
+        smallest: int,
+        host: bool = False,
+        worst: Moment | None = None,
+        kept: Sequence[Budgets] = (),
     ) -> None:
         super().__init__(message)
-        self.needed, self.smallest, self.host, self.worst = needed, smallest, host, worst
+        self.needed, self.smallest, self.host, self.worst, self.kept = needed, smallest, host, worst, tuple(kept)
 
     def __reduce__(self) -> tuple[type[BudgetError], tuple[object, ...]]:
         return type(self), (str(self), self.needed, self.smallest, self.host, self.worst)
@@ -54,13 +63,15 @@ class RamError(BudgetError):
 
 
 def refusal(
-    policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, smallest: int
+    policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, kept: Budgets
 ) -> BudgetError:
     """The error for plans that take more than `limit` bytes of the device.
 
-    whole:    nobody asked for a budget, so the limit is all of the device's memory
-    smallest: bytes that the policy's leanest plans take
+    whole: nobody asked for a budget, so the limit is all of the device's memory
+    kept:  bytes of the device that the policy's leanest plans take, and a budget of the host that they keep
     """
+    smallest, host = kept
+    assert smallest is not None
     largest = max(schedules.values(), key=lambda s: s.arena)
     then = worst(largest, limit, costs)
     needs, allowed = _distinct(largest.arena, limit)
@@ -71,13 +82,15 @@ def refusal(
     if smallest <= limit:
         advice = f"the policy's leanest plan takes {text(smallest)}: ask for a budget of {text(largest.arena)} or more"
     else:
-        advice = f"the smallest budget {policy} can keep is {smallest} bytes ({text(smallest)})"
+        advice = f"the smallest budget {policy} can keep is {_exact(smallest)}"
+        advice += "" if host is None else f" with a host budget of {_exact(host)}"
     return BudgetError(
         f"{policy} needs {needs}, {what}{fragments}; at {then.program} {then.op} (instruction "
         f"{largest.points[then.point]}) live: {_reasons(then)}; {advice}",
         largest.arena,
         smallest,
         worst=then,
+        kept=[(largest.arena if smallest <= limit else smallest, host)],
     )
 
 
@@ -94,8 +107,16 @@ def _reasons(then: Moment) -> str:
     return ", ".join(found)
 
 
-def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_budget: int) -> BudgetError:
-    """The error for plans that take `host` bytes of the host, more than `host_budget`."""
+def host_refusal(
+    policy: str, schedules: Iterable[Schedule], host: int, host_budget: int, kept: Budgets, larger: int | None = None
+) -> BudgetError:
+    """The error for plans that take `host` bytes of the host, more than `host_budget`.
+
+    kept:   the budget of the device, and the smallest of the host that the policy keeps with it
+    larger: the smallest budget of the device that the policy keeps with `host_budget`; None: there is none
+    """
+    device, smallest = kept
+    assert smallest is not None
     sizes: dict[Tensor, int] = {}
     for s in schedules:
         for t in s.host_offset:
@@ -103,18 +124,26 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
     largest = sorted(sizes, key=lambda t: -t.nbytes)[: 2 * NAMED]
     names = ", ".join(f"{t.name} {text(t.nbytes)}" for t in largest)
     keeps, allowed = _distinct(host, host_budget)
+    advice = f"the smallest host budget {policy} can keep is {_exact(smallest)}"
+    advice += "" if device is None else f" with a budget of {_exact(device)}"
+    advice += "" if larger is None else f"; with this host budget it can keep a budget of {_exact(larger)}"
     return BudgetError(
         f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest tensors that travel: "
-        f"{names}; the smallest host budget {policy} can keep is {host} bytes ({text(host)})",
+        f"{names}; {advice}",
         host,
-        host,
+        smallest,
         host=True,
+        kept=[kept] if larger is None else [kept, (larger, host_budget)],
     )
 
 
 def of_budget(error: BaseException) -> bool:
     """Whether a budget was refused, and not for want of this machine's memory or of bytes of a disk."""
     return isinstance(error, BudgetError) and not isinstance(error, (RamError, DiskError))
+
+
+def _exact(nbytes: int) -> str:
+    return f"{nbytes} bytes ({text(nbytes)})"
 
 
 def _distinct(needed: int, allowed: int) -> tuple[str, str]:

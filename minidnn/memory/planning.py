@@ -14,7 +14,7 @@ from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.eager import eager
-from minidnn.memory.lowering.host import fixed
+from minidnn.memory.lowering.host import fixed, may_lack_room
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import Homes, homes, pinned, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
@@ -30,6 +30,8 @@ from minidnn.program import Program, Tensor
 from minidnn.sizes import text
 
 ROUNDING = 1e-9  # a part of a step's seconds
+ENDLESS = 1 << 62  # bytes: a budget that every plan keeps
+FINE = 64  # the search for a budget ends once those that are and are not kept differ by 1/64
 
 
 @contextmanager
@@ -85,20 +87,69 @@ def _arrange(
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
     costs = costs if host_budget is None else replace(costs, host=host_budget)
-    schedules = tiered(unproved(programs, policy, costs, limit, budget is not None), host_budget)
-    found = Arrangement.of(policy, schedules, budget)
-    if found.arena > limit:
-        least = Arrangement.of(policy, unproved(programs, policy, costs, 0), 0)
-        raise refusal(policy, schedules, limit, budget is None, costs, least.arena)
-    if host_budget is not None and found.off_device > host_budget:
-        raise host_refusal(policy, schedules.values(), found.off_device, host_budget)
+    found = _made(programs, policy, costs, limit, budget is not None)
+    if not _kept(found, costs, limit):
+        raise _refused(programs, found, costs, limit, budget)
+    found = replace(found, budget=budget)
     if costs.staging is not None and costs.staging.disk is not None:
         _check_disk(found, costs.staging.disk.most)
     if proof:
         with blamed(policy, theirs(policy)):
-            verify_all(schedules.values(), limit)
-            verify_parts(programs, schedules.values())
+            verify_all(found.schedules.values(), limit)
+            verify_parts(programs, found.schedules.values())
     return found
+
+
+def _made(programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True) -> Arrangement:
+    """What the policy plans within the budgets, which it may exceed."""
+    return Arrangement.of(policy, tiered(unproved(programs, policy, costs, limit, budgeted), costs.host), limit)
+
+
+def _kept(found: Arrangement, costs: Costs, limit: int) -> bool:
+    return found.arena <= limit and (costs.host is None or found.off_device <= costs.host)
+
+
+def _refused(
+    programs: Sequence[Program], found: Arrangement, costs: Costs, limit: int, budget: int | None
+) -> BudgetError:
+    """The refusal of plans that exceed a budget, with budgets that the policy keeps."""
+    device, host = _smallest(programs, found.policy, costs)
+    if found.arena > limit:
+        return refusal(found.policy, found.schedules, limit, budget is None, costs, (device, host))
+    assert costs.host is not None
+    light = _made(programs, found.policy, replace(costs, host=0), limit, budget is not None)
+    light = light if light.arena <= limit and light.off_device < found.off_device else found
+    return host_refusal(
+        found.policy, found.schedules.values(), found.off_device, costs.host, (budget, light.off_device),
+        device if host == costs.host else None,
+    )  # fmt: skip
+
+
+def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[int, int | None]:
+    """The smallest budget of the device found that the policy keeps with the host's, and that; or, if it keeps the
+    host's with none, the smallest of the device, and a larger one of the host. None: it keeps any of the host.
+
+    The leanest plan mostly takes most of the host. So larger budgets are tried where it takes too much."""
+
+    def keeps(limit: int) -> bool:
+        return _kept(_made(programs, policy, costs, limit), costs, limit)
+
+    lean = _made(programs, policy, costs, 0)
+    if not any(may_lack_room(program, costs) for program in programs):
+        return lean.arena, None
+    assert costs.host is not None
+    shared = homes(*programs).host_bytes
+    if costs.host < shared + sum(fixed(program) - homes(program).host_bytes for program in programs):
+        return lean.arena, lean.off_device
+    if keeps(lean.arena):
+        return lean.arena, costs.host
+    low, high = lean.arena, _made(programs, policy, costs, ENDLESS).arena
+    if not keeps(high):
+        return lean.arena, lean.off_device
+    while high - low > high // FINE:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high, costs.host
 
 
 @_without_collector()

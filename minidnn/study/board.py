@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -282,7 +282,7 @@ def ground(number: int, budgets: tuple[Budget, ...]) -> Ground:
         seconds = simulate(free.schedules[contest.name], contest.costs).seconds
         train = next(p for p in contest.programs if p.name == contest.name)
         with suppress(NoSolver):
-            bound = Family(train, contest.costs)
+            bound = Family(train, replace(contest.costs, host=contest.host))
             limits = {b: bound.closest(b) for b in (_bytes(budget, free.arena) for budget in budgets)}
             known = {b: limit.seconds for b, limit in limits.items() if limit is not None}
             return Ground(free.arena, seconds, bound.least(), known)

@@ -161,19 +161,21 @@ def planned(
     except BudgetError as error:
         refused = error
     # If only the host budget was exceeded, the plan is the one that the device's budget allows.
-    for allowed in (budget,) if refused.host else (refused.smallest, refused.needed):
+    allowed = *refused.kept[:1], (budget if refused.host else refused.needed, None)
+    for device, host in allowed:
         try:
-            return arrange(programs, policy, costs, allowed), refused
+            return arrange(programs, policy, costs, device, host), refused
         except BudgetError:
             continue
     raise refused
 
 
 class Bounds:
-    """The bounds of the seconds of a step within a budget (memory/joint/family.py), for results that were simulated."""
+    """The bounds of the seconds of a step within the budgets (memory/joint/family.py), for results that were
+    simulated."""
 
-    def __init__(self, program: Program, costs: Costs, budget: int | None) -> None:
-        self.program, self.costs, self.budget = program, costs, budget
+    def __init__(self, program: Program, costs: Costs, budget: int | None, host_budget: int | None = None) -> None:
+        self.program, self.costs, self.budget = program, replace(costs, host=host_budget), budget
         self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
 
     def told(self, result: Result) -> Result:
@@ -212,7 +214,8 @@ def simulated(
     plan: plans a policy, as `planned` does, which is the default
 
     Slowdowns are relative to the first baseline among the policies, even if that is refused."""
-    results, bounds = [], Bounds(next(program for program in programs if program.name == name), costs, budget)
+    train = next(program for program in programs if program.name == name)
+    results, bounds = [], Bounds(train, costs, budget, host_budget)
     for policy in policies:
         arrangement, refused = plan(policy) if plan else planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)

@@ -4,7 +4,7 @@ simulator; and below them the bound."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError
@@ -88,7 +88,7 @@ def frontier(
     """
     programs = [program.late() for program in programs]
     train = next(program for program in programs if program.name == name)
-    bound = Family(train, costs)
+    bound = Family(train, replace(costs, host=host_budget))
     found = Frontier(least=bound.least())
     whole = arrange(programs, WHOLE, costs, 1 << 62, proof=False).arena
     seconds = 0.0  # what bounds a larger budget bounds a smaller one
@@ -100,7 +100,7 @@ def frontier(
     if not budgets:
         budgets = [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
         tell(f"{BUDGETED}: the least budget")
-        found.reached = _kept(programs, costs, found.least)
+        found.reached = _kept(programs, costs, found.least, host_budget)
         budgets = [found.reached, *(budget for budget in budgets if budget > found.reached)]
     limits = {budget: bound.closest(budget) for budget in budgets}
     for policy in dict.fromkeys((BUDGETED, *policies)):
@@ -121,10 +121,10 @@ def frontier(
     return found
 
 
-def _kept(programs: Sequence[Program], costs: Costs, least: int) -> int:
+def _kept(programs: Sequence[Program], costs: Costs, least: int, host_budget: int | None) -> int:
     """Bytes: the least budget from `least` on that `best` keeps."""
     try:
-        arrange(programs, BUDGETED, costs, least)
+        arrange(programs, BUDGETED, costs, least, host_budget)
     except BudgetError as refused:
         return refused.smallest
     return least

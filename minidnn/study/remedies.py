@@ -58,7 +58,7 @@ class _Search:
         self.asked, self.refused, self.varied, self.name, self.tell = asked, refused, varied, name, tell
         programs, self.costs = varied(Change())
         self.limit = self.costs.memory if asked.budget is None else asked.budget
-        known = None if refused.host else least(programs, self.costs)
+        known = None if refused.host else self.least(programs, self.costs)
         self.answer = Answer(self.limit, refused.smallest, refused.host, known, homes(*_late(programs)).nbytes)
         self.better = BUDGETED if asked.policy != BUDGETED else None
         self.sized = not asked.policy.endswith(SUFFIX)  # else the plan is one net's at one size
@@ -83,9 +83,8 @@ class _Search:
                     for change in (Change(no_fusion=True), *(Change(format=format) for format in asked.formats)):
                         if change in {t.change for t in self.answer.tried}:
                             self.roughly(replace(change, policy=self.better), part)
-        more = self.refused.smallest if self.refused.smallest > self.limit else self.refused.needed
-        if asked.budget is not None and more <= self.costs.memory:
-            self.plan(Change(budget=more))
+        if asked.budget is not None:
+            self._larger()
 
     def _whole(self) -> list[Change]:
         """The changes that leave the batch as it is."""
@@ -102,7 +101,7 @@ class _Search:
     def on_host(self) -> None:
         """The host's budget is too small: more of it, a policy that copies less, or a smaller batch."""
         asked = self.asked
-        self.plan(Change(host_budget=self.refused.smallest))
+        self._larger()
         base = asked.policy.partition(":")[0]
         before = len(self.answer.tried)
         for policy in (*STAYING, BUDGETED):
@@ -114,12 +113,24 @@ class _Search:
         if self.sized:
             self.batches(Change())
 
+    def _larger(self) -> None:
+        """Larger budgets, which the refusal names."""
+        for device, host in self.refused.kept:
+            if device is None or device <= self.costs.memory:
+                more = device if device != self.asked.budget else None
+                self.plan(Change(budget=more, host_budget=host if host != self.asked.host_budget else None))
+
     # ---- how
+
+    def least(self, programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
+        """Bytes: no plan of the bound's family keeps a budget below this, and the host's, whatever the policy.
+        `enough`: as there."""
+        return least_budget(_late(programs), replace(costs, host=self.asked.host_budget), enough)
 
     def attempt(self, change: Change) -> bool:
         """Whether the change makes the command fit; it is planned unless the bound excludes it."""
         programs, costs = self.varied(change)
-        needs = least(programs, costs, enough=self.limit)
+        needs = self.least(programs, costs, enough=self.limit)
         if needs > self.limit:
             self.answer.tried.append(Tried(change, False, needs, planned=False))
             return False
@@ -194,14 +205,9 @@ class _Search:
         low, high = 0, self.asked.batch
         while high - low > 1:
             middle = (low + high) // 2
-            needs = least(*self.varied(replace(change, batch=middle)), enough=self.limit)
+            needs = self.least(*self.varied(replace(change, batch=middle)), enough=self.limit)
             low, high = (middle, high) if needs <= self.limit else (low, middle)
         return low
-
-
-def least(programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
-    """Bytes: no plan of the bound's family keeps a budget below this. `enough`: as there."""
-    return least_budget(_late(programs), costs, enough)
 
 
 def _leaner(plan: Plan, costs: Costs) -> str:

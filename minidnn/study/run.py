@@ -86,7 +86,7 @@ def ran(
     The first step is not timed. On a device with memory of its own, the last three (of fewer than eight, the last) are
     traced and not timed."""
     results: dict[str, Result] = {}
-    bounds = Bounds(next(program for program in programs if program.name == name), costs, budget)
+    bounds = Bounds(next(program for program in programs if program.name == name), costs, budget, host_budget)
     for policy in policies:
         tell(f"planning {policy}")
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)

@@ -111,12 +111,11 @@ def _under(
     """What `opened` opens with `setting` under this policy, these costs and this budget. The staging is that of
     `costs`. There are no workers: those of the second policy would be forks of a process with the first one's arena.
 
-    The host budget decides what goes to a disk, and nothing else: a policy that does not keep it runs without it."""
-    under = replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None, workers=0)
-    if setting.disk is not None and setting.host_budget is not None:
-        try:
-            return opened(replace(under, host_budget=setting.host_budget))
-        except BudgetError as refused:
-            if not refused.host:
-                raise
-    return opened(under)
+    A policy that does not keep the host budget runs without it."""
+    under = replace(setting, policy=policy, costs=costs, budget=budget, staging=None, workers=0)
+    try:
+        return opened(under)
+    except BudgetError as refused:
+        if not refused.host:
+            raise
+    return opened(replace(under, host_budget=None))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, inf
 
 from minidnn.costs import Costs
@@ -145,7 +145,7 @@ class _Search:
         seconds: float,
         watch: Callable[[Try], None],
     ) -> None:
-        self.make, self.series, self.policy, self.costs = make, series, policy, costs
+        self.make, self.series, self.policy, self.costs = make, series, policy, replace(costs, host=host_budget)
         self.budget, self.host_budget, self.seconds, self.watch = budget, host_budget, seconds, watch
         self.began = time.monotonic()
         self.tried: list[Try] = []

@@ -19,7 +19,7 @@ from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound, Relaxed
 from minidnn.memory.joint.facts import SMALL, Facts
 from minidnn.memory.joint.planner import NEAR, Found, Planner
-from minidnn.memory.lowering.host import fixed, host_room
+from minidnn.memory.lowering.host import fixed
 from minidnn.memory.plan import Plan
 from minidnn.memory.schedule import aligned
 from minidnn.program import Pass, Program, Tensor
@@ -37,10 +37,15 @@ class Hosting:
     """
 
     def __init__(
-        self, program: Program, costs: Costs, small: int = SMALL, tell: Callable[[str], object] = lambda text: None
+        self,
+        program: Program,
+        costs: Costs,
+        small: int = SMALL,
+        tell: Callable[[str], object] = lambda text: None,
+        search: bool = True,
     ) -> None:
-        """`small`, `tell`: as for Planner. Raises as it does."""
-        self.program, self.costs, self.small, self.tell = program, costs, small, tell
+        """`small`, `tell`, `search`: as for Planner. Raises as it does."""
+        self.program, self.costs, self.small, self.tell, self.search = program, costs, small, tell, search
         self.facts = Facts(program, costs, small)
         self.movable = program.movable if costs.staging is None else frozenset()  # a ring is there to pin less
         self.trains = any(op.during is Pass.BACKWARD for op in program.ops)
@@ -51,7 +56,7 @@ class Hosting:
         """The planner of the program with these tensors on the host."""
         if hosted not in self._planners:
             program = self.program.hosting(hosted)
-            self._planners[hosted] = Planner(program, self.costs, self.small, self.tell)
+            self._planners[hosted] = Planner(program, self.costs, self.small, self.tell, search=self.search)
         return self._planners[hosted]
 
     def within(self, budget: int) -> Found | None:
@@ -73,7 +78,7 @@ class Hosting:
             found = self._with(self.most, budget)
         if found is None:
             return None
-        far = found.seconds > relaxed.bound.seconds * NEAR
+        far = self.search and found.seconds > relaxed.bound.seconds * NEAR
         return replace(found, bound=(far and self.bound.closest(budget)) or relaxed.bound)
 
     def _with(self, hosted: frozenset[Tensor], budget: int) -> Found | None:
@@ -89,11 +94,6 @@ class Hosting:
         if len(plans) > 1:
             plans.sort(key=lambda found: self.planner(found[1]).arena(found[0], 0))
         return replace(plans[0][0], hosted=plans[0][1])
-
-    @property
-    def limited(self) -> bool:
-        """Whether the host may have too little room for what could be there."""
-        return host_room(self.program.hosting(self.movable), self.costs, self.movable) is not None
 
     @cached_property
     def most(self) -> frozenset[Tensor]:

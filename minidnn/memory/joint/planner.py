@@ -63,11 +63,13 @@ class Planner:
         small: int = SMALL,
         tell: Callable[[str], object] = lambda text: None,
         copies: bool = True,
+        search: bool = True,
     ) -> None:
         """
         small:  how many times smaller than the largest a tensor may be, for decisions to be made about it
         tell:   called with what is done now
         copies: whether tensors may leave for the host (facts.py)
+        search: whether plans are searched for quicker ones
 
         Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler.
         """
@@ -76,7 +78,7 @@ class Planner:
         self.evaluator = Evaluator(facts)
         self.bound = LowerBound(facts, homes=False)
         self.repair = Repair(self.evaluator)
-        self.search = Search(self.evaluator, self.repair)
+        self.search, self._searches = Search(self.evaluator, self.repair), search
         self._slot = {(s.tensor, s.last): i for i, s in enumerate(self.evaluator.slots)}
         self._first = self.evaluator.fate.copy()
 
@@ -91,7 +93,7 @@ class Planner:
         if not starts:
             return None
         self._away(relaxed)
-        evaluations = max(LEAST, min(WORK // len(self.program.ops), EACH * len(self.search.free)))
+        evaluations = max(LEAST, min(WORK // len(self.program.ops), EACH * len(self.search.free))) * self._searches
         enough = relaxed.bound.seconds * NEAR
         ends: list[tuple[float, int, Decisions]] = []
         for outcome, decisions in starts[:STARTS]:
@@ -141,7 +143,7 @@ class Planner:
                 break
             self._away(answer)
             self._round(answer)
-            outcome = self.repair.walk(budget, number)
+            outcome = self.repair.walk(budget, number) if self._searches else self.repair.within(budget)
             if outcome is not None:
                 found.append((outcome, self.evaluator.save()))
                 if outcome.seconds <= relaxed.bound.seconds * NEAR:
@@ -182,6 +184,8 @@ class Planner:
         for number, part in enumerate(parts):
             if number:
                 ev.filled = int(budget * part)
+                if self.repair.within(budget) is None:  # tensors that stayed travel now, and the host is full
+                    break
                 outcome = self.search.improve(budget, evaluations, 1 + number)
             self._tell(f"placing, {number + 1} of at most {len(parts)}", outcome.seconds, bound)
             plan = ev.plan()
@@ -196,7 +200,7 @@ class Planner:
             seconds, plan = less
         else:
             return None
-        if seconds > bound.seconds * NEAR:
+        if seconds > bound.seconds * NEAR and self._searches:
             bound = self.bound.closest(budget) or bound
         return Found(plan, seconds, bound)
 

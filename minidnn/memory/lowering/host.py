@@ -43,6 +43,11 @@ def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozense
     return None if sum(place(t, costs) for t in may) <= left else left
 
 
+def may_lack_room(program: Program, costs: Costs) -> bool:
+    """Whether the host has too little room for all that might be there, carried tensors among it."""
+    return host_room(program.hosting(program.movable), costs, program.movable) is not None
+
+
 def _taken(program: Program, free: frozenset[Tensor]) -> int:
     """`fixed`, without homes of `free` tensors."""
     there = dict.fromkeys((*program.hosted, *program.inputs, *program.outputs))

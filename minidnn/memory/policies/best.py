@@ -24,8 +24,9 @@ from minidnn.costs import Costs
 from minidnn.memory.joint.hosting import Hosting
 from minidnn.memory.joint.linear import NoSolver, Unsolved
 from minidnn.memory.joint.planner import Found
+from minidnn.memory.lowering.host import fixed, may_lack_room
 from minidnn.memory.plan import Plan, Policy
-from minidnn.memory.policies import best_in_parts, kept, probe
+from minidnn.memory.policies import best_in_parts, best_on_host, kept, probe
 from minidnn.program import Program
 from minidnn.visible import say_once, status
 
@@ -38,8 +39,8 @@ Tell = Callable[[str], None]
 
 
 def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool = True) -> Plan:
-    """The quickest plan found that keeps the budget, and the host's (Costs.host); the one with the lowest arena if none
-    does.
+    """The quickest plan found that keeps the budget, and the host's (Costs.host). If none does, the one within the
+    budget that takes least of the host; if there is none, the one with the lowest arena.
 
     others: policies whose plans are candidates
     parts:  whether ops may run in parts
@@ -64,6 +65,25 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy], 
 
 
 def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell) -> Plan:
+    if not budget or not may_lack_room(program, costs):
+        return _within(program, costs, budget, others, parts, tell)
+    assert costs.host is not None
+    if costs.staging is not None:  # what passes through a ring may take less than is foreseen (lowering/host.py)
+        plan = best(program, replace(costs, host=None), budget, others, parts)
+        if _keeps(program, costs, plan, budget):
+            return plan
+    if costs.host < fixed(program):  # no plan keeps it
+        light = best_on_host.lightest(program, costs, budget, others, parts, tell)
+        return light or _leanest(program, costs, parts, others, tell)
+    plan = _within(program, costs, budget, others, parts, tell)
+    if _keeps(program, costs, plan, budget):
+        return plan
+    light = best(program, replace(costs, host=0), budget, others, parts)
+    return light if probe.fits(light.program or program, costs, light, budget) else plan
+
+
+def _within(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell) -> Plan:
+    """The quickest plan found that keeps both budgets; if none does, the one with the lowest arena."""
     plan, seconds = _as_whole(program, costs, budget, others, tell)
     if plan is not None and seconds <= NEAR * sum(costs.seconds(op, costs.fastest(op)) for op in program.ops):
         return plan
@@ -86,7 +106,7 @@ def _as_whole(
     if found is None and planner.bound.least() > budget:
         return None, inf
     found = found or Hosting(program, costs, FINE, tell).within(budget)
-    far = next(far for ops, far in FAR.items() if planner.limited or len(program.ops) <= ops)
+    far = next(far for ops, far in FAR.items() if may_lack_room(program, costs) or len(program.ops) <= ops)
     alone = found is not None and found.plan.hosted and len(program.ops) <= min(FAR)  # others move no weights
     if found is not None and not alone and found.seconds <= far * found.bound.seconds:
         return found.told, found.seconds
@@ -110,7 +130,7 @@ def _leanest(program: Program, costs: Costs, parts: bool, others: Sequence[Polic
         planner = Hosting(program, costs, tell=tell)
         if not plan.order:  # none was found
             plan = _with_all_away(planner, 0, others, tell)
-        if planner.limited:
+        if may_lack_room(program, costs):
             plan = _leaner(program, costs, plan, _quickest(program, costs, 0, others, None, tell))
         if path is not None:
             kept.keep(path, program, costs, plan)
@@ -118,7 +138,8 @@ def _leanest(program: Program, costs: Costs, parts: bool, others: Sequence[Polic
 
 
 def _keeps(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:
-    return probe.fits(program, costs, plan, budget) and probe.fits_host(program, costs, plan)
+    made = plan.program or program
+    return probe.fits(made, costs, plan, budget) and probe.fits_host(made, costs, plan)
 
 
 def _leaner(program: Program, costs: Costs, *plans: Plan) -> Plan:

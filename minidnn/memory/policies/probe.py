@@ -51,14 +51,19 @@ def fits_host(program: Program, costs: Costs, plan: Plan) -> bool:
     """Whether the plan keeps the host's budget (Costs.host), and its tensors fit the ring, if there are both."""
     if costs.host is None or host_room(program.hosting(plan.hosted), costs) is None:
         return True
+    try:
+        return off_device(program, costs, plan) <= costs.host
+    except RingTooSmall:
+        return False
+
+
+def off_device(program: Program, costs: Costs, plan: Plan) -> int:
+    """Bytes of the host's memory that the plan takes. Raises RingTooSmall."""
     found = listing(program, costs, plan)
     if costs.staging is not None:
-        try:
-            found = staged(lower(found.program, found.plan), costs.staging)
-        except RingTooSmall:
-            return False
+        found = staged(lower(found.program, found.plan), costs.staging)
     schedules = tiered({program.name: place(found, enough=sys.maxsize)}, costs.host)
-    return Arrangement.of("", schedules, None).off_device <= costs.host
+    return Arrangement.of("", schedules, None).off_device
 
 
 def fits(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:

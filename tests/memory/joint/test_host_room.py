@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minidnn.costs.costs import Disk, Staging
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
@@ -69,33 +70,70 @@ def test_the_less_room_the_host_has_the_higher_are_bound_and_plan(name):
     assert found[-1] == (LowerBound(Facts(program, device)).at(budget).seconds, found[-1][1], unlimited.seconds)
 
 
-@given(
-    st.integers(0, 1 << 30), st.integers(3, 11), st.sampled_from([0.9, 0.7, 0.5]), st.sampled_from([0, 0.1, 0.3, 0.7]),
-    st.sampled_from([wild_graph, random_graph]), st.booleans(),
-)  # fmt: skip
-@examples(12)
-def test_what_any_policy_keeps_best_keeps_no_slower_and_never_below_the_bound(seed, layers, part, room, graph, both):
+@pytest.mark.parametrize("disk", [None, Disk()])
+def test_behind_a_ring_the_host_s_budget_is_that_of_ring_and_store_and_a_disk_takes_the_rest(disk):
+    program = PROGRAMS["inception"]()
+    device = replace(costs(bandwidth=1e9), staging=Staging(300 * KB, disk=disk))
+    budget = arrange([program], "liveness:p", device).arena * 6 // 10
+    free = arrange([program], "best", device, budget)
+    some = arrange([program], "best", device, budget, 500 * KB)
+    none = arrange([program], "best", device, budget, 300 * KB)
+    assert some.ring and some.off_device <= 500 * KB and bool(some.disk) == (disk is not None)
+    assert none.ring == none.disk == 0 and none.off_device == fixed(program)
+    assert seconds(free, device) == seconds(some, device) < seconds(none, device)
+
+
+def asked(seed, layers, part, room, graph, both):
+    """Programs, a device, and budgets: a part of what liveness takes of the device; of the host what it takes, and a
+    part of what vdnn_all takes besides."""
     program, device = graph(seed, layers), costs(bandwidth=random.Random(seed).choice([2e8, 1e9, 4e9]))
     programs = [program, forward_only(program)] if both else [program]
     whole = arrange(programs, "liveness:p", device)
     most = Arrangement.of("", unproved(programs, "vdnn_all:p", device, 0), None).off_device
-    budget, host = int(whole.arena * part), whole.off_device + int((most - whole.off_device) * room)
+    return programs, device, int(whole.arena * part), whole.off_device + int((most - whole.off_device) * room)
+
+
+CASES = (
+    st.integers(0, 1 << 30), st.integers(3, 11), st.sampled_from([0.9, 0.7, 0.5]), st.sampled_from([0, 0.1, 0.3, 0.7]),
+    st.sampled_from([wild_graph, random_graph]), st.booleans(),
+)  # fmt: skip
+
+
+@given(*CASES)
+@examples(6)
+def test_what_any_policy_keeps_best_keeps_no_slower_and_never_below_the_bound(seed, layers, part, room, graph, both):
+    programs, device, budget, host = asked(seed, layers, part, room, graph, both)
     kept = {}
     for policy in OTHERS:
-        try:
-            kept[policy] = seconds(arrange(programs, policy, device, budget, host), device)
-        except BudgetError:
-            continue
+        found = Arrangement.of(policy, unproved(programs, policy, device, budget), budget)
+        if found.arena <= budget and found.off_device <= host:
+            kept[policy] = seconds(found, device)
     try:
         best = arrange(programs, "best", device, budget, host)
     except BudgetError as error:
         assert not kept, f"{error}, but {kept}"
         return
     assert best.arena <= budget and best.off_device <= host
-    bound = Family(program, replace(device, host=host)).closest(budget).seconds * (1 - 1e-9)
+    bound = Family(programs[0], replace(device, host=host)).closest(budget).seconds * (1 - 1e-9)
     assert all(bound <= found for found in (*kept.values(), seconds(best, device)))
     assert best.schedules["TRAIN"].plan.bound <= seconds(best, device) * (1 + 1e-9)
     assert seconds(best, device) <= min((kept[p] for p in STAYING if p in kept), default=HUGE) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("policy", ["best", "superneurons", "accudnn", "vdnn_dyn", "vdnn_all:p", "recompute_cheap"])
+@given(*CASES)
+@examples(2)
+def test_the_budgets_that_a_refusal_names_are_kept(policy, seed, layers, part, room, graph, both):
+    """Of device and host; and less of the one that is named is not enough for the plan that was refused."""
+    programs, device, budget, host = asked(seed, layers, part / 2, room, graph, both)
+    try:
+        arrange(programs, policy, device, budget, host)
+    except BudgetError as refused:
+        assert refused.kept and refused.smallest > (host if refused.host else budget)
+        for named in refused.kept:
+            found = arrange(programs, policy, device, *named)
+            assert found.arena <= named[0] and (named[1] is None or found.off_device <= named[1])
+            assert f"{named[1] if named[0] == budget else named[0]} bytes" in str(refused)
 
 
 def seconds(arrangement, device) -> float:
