@@ -229,7 +229,7 @@ def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free
     None if the memory does not suffice, or if two programs of training use different algorithms for the same op, since
     Costs cannot express that."""
     tell(f"baseline with the algorithms of {result.policy}")
-    forced = _forced(costs, result.arrangement)
+    forced = restricted(costs, result.arrangement)
     if forced is None:
         return None
     try:
@@ -261,7 +261,7 @@ def _algorithms(arrangement: Arrangement) -> Taken:
     )
 
 
-def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
+def restricted(costs: Costs, arrangement: Arrangement) -> Costs | None:
     """Costs that offer only the algorithms that `arrangement` uses, so that any policy uses them, and unlimited memory.
 
     Ops that run in parts there run as a whole, by the algorithms that give them the same bytes (memory/parts/whole.py).

@@ -14,6 +14,7 @@ import numpy as np
 
 from minidnn.errors import InvalidInput
 from minidnn.layers.rows import Rows
+from minidnn.memory.parts.whole import as_whole, name_by_numbers
 from minidnn.nets.net import Net
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
@@ -89,8 +90,9 @@ def facts(session: Session) -> dict[str, object]:
     """The facts that the last bits of the numbers depend on. The policy and the budget are not among them: under any of
     them a run's snapshots are the same files, byte for byte."""
     device = session.device
-    chosen = session.arrangement.schedules["TRAIN"].plan.algorithm
-    unusual = {op.name: a.name for op, a in chosen.items() if not op.on_net and a != device.usual(op)}
+    chosen = as_whole(session.arrangement.schedules["TRAIN"].plan.algorithm)
+    names = {op: name_by_numbers(op, a) for op, a in chosen.items() if not op.on_net}
+    unusual = {op.name: name for op, name in names.items() if name != device.usual(op).name}
     return {
         "device": device.description,
         "format": session.setting.format,

@@ -309,7 +309,7 @@ def test_the_starts_of_a_comparison_are_the_independent_measurements_of_its_inte
 
 def test_forced_costs_leave_no_choice():
     (p,) = simulated([chain()], ["liveness:p"], costs())
-    forced = run._forced(costs(), p.arrangement)
+    forced = run.restricted(costs(), p.arrangement)
     taken = {op.name: algorithm for op, algorithm in p.schedule.plan.algorithm.items()}
     for op in chain().ops:
         (choice,) = forced.choices(op)

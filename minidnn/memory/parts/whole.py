@@ -31,6 +31,13 @@ def rows_of_parts(algorithm: Algorithm) -> int | None:
     return int(rows) if by and rows.isdecimal() else None
 
 
+def name_by_numbers(op: Op, algorithm: Algorithm) -> str:
+    """The name of a whole op's algorithm. Its rows at a time are left out where no sum's order depends on them."""
+    rows, found = rows_of_parts(algorithm), operands(op)
+    ordered = found is None or found.sums
+    return algorithm.name if rows is None or ordered else algorithm.name.removesuffix(f"{BY}{rows}")
+
+
 def as_whole(algorithm: Mapping[Op, Algorithm]) -> dict[Op, Algorithm]:
     """The algorithms of the program as a whole that give it the bytes of one in parts, which has these."""
     found: dict[Op, Algorithm] = {}

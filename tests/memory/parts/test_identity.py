@@ -10,7 +10,7 @@ from minidnn.backends import open_device
 from minidnn.costs import estimate
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.policies.plan_file import save
-from minidnn.study.run import _forced
+from minidnn.study.run import restricted
 from tests.support.paths import NET_FILES
 
 
@@ -36,7 +36,7 @@ def trained(net, device, policy, side=12, batch=6, **options):
 
 def as_whole(net, device, arrangement, **sizes):
     """The same training by ops as a whole without a budget, and with the same algorithms part by part."""
-    forced = _forced(estimate(open_device(device)), arrangement)
+    forced = restricted(estimate(open_device(device)), arrangement)
     assert forced is not None
     return trained(net, device, "baseline:p", costs=forced, **sizes)
 
@@ -89,3 +89,28 @@ def test_a_saved_plan_holds_its_parts(tmp_path):
     again, losses_again, same = trained(net, "cpu", str(path))
     assert same.schedules["TRAIN"].program.parts == arrangement.schedules["TRAIN"].program.parts
     assert losses == losses_again and got == again
+
+
+def test_a_snapshot_says_by_how_many_rows_sums_were_made(tmp_path):
+    """So resuming in other parts says that last bits may differ, and the files of the same parts are the same."""
+    data = np.zeros((12, 3, 12, 12), np.float32), np.zeros(12, np.int32)
+    net = minidnn.load(NET_FILES / "chain.yaml")
+
+    def solver(policy, **options):
+        given = dict(device="reference", seed=1, data=data, base_lr=0.01, lr_policy="fixed", max_iter=2)
+        return minidnn.Solver(net, policy=policy, **given, **options)
+
+    def saved(policy, **options):
+        with solver(policy, **options) as one:
+            one.step()
+            return one.save(tmp_path / policy.replace(":", "_")).path, one.arrangement
+
+    path, arrangement = saved("vdnn_all:m@2")
+    whole, _ = saved("baseline:p", costs=restricted(estimate(open_device("reference")), arrangement))
+    assert path.read_bytes() == whole.read_bytes()
+    with solver("liveness:m", resume=path) as one:
+        (note,) = one.notes
+        assert "'conv1.backward_filter': 'default/3'" in note and "last bits may differ" in note
+        assert "forward" not in note, "rows have the same bytes"
+    with solver("liveness:m@2", resume=path) as one:
+        assert one.notes == []
