@@ -91,16 +91,16 @@ def pytest_runtest_protocol(item):
 
 def pytest_runtest_setup(item) -> None:
     if missing := [name for name in peers.of(item) if not peers.installed(name)]:
-        pytest.skip(f"{PEERLESS}{', '.join(missing)}")
+        pytest.skip(f"not installed: {', '.join(missing)}")
 
 
-PEERLESS = "not installed: "
+PEERLESS = "Skipped: not installed: "
 
 
 def _peerless(terminalreporter) -> Counter:
     """Tests skipped for want of each peer."""
     reasons = (report.longrepr[2] for report in terminalreporter.stats.get("skipped", []))
-    return Counter(reason.partition(PEERLESS)[2] for reason in reasons if PEERLESS in reason)
+    return Counter(reason.removeprefix(PEERLESS) for reason in reasons if reason.startswith(PEERLESS))
 
 
 def pytest_terminal_summary(terminalreporter, config) -> None:
