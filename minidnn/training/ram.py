@@ -154,7 +154,6 @@ class Residence:
                     needed,
                     needed,
                 ) from error
-            release_freed()
             ram = self.ram(found)
             if ram.total <= limit:
                 return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
 from pathlib import Path
 
@@ -29,7 +28,6 @@ def resident_memory() -> int:
 
 def release_freed() -> None:
     """Give back to the system what this process has freed and the C library keeps for itself (glibc does)."""
-    gc.collect()
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
