@@ -149,9 +149,9 @@ class _Absence:
                 yield f"{self._at(p)} reads it" + (" before it is back" if self.trip.back is not None else " later")
 
     def _in_vain(self) -> Iterator[str]:
-        """Whether the tensor comes back only to be overwritten."""
+        """Whether a hosted tensor comes back only to be overwritten: its bytes would be free before they are taken."""
         back, uses = self.trip.back, (*self.uses.reads, *self.uses.writes)
-        if back is None or self.trip.tensor in self.program.carried:
+        if back is None or self.trip.tensor not in self.program.hosted:
             return
         first = min((p for p in uses if p >= back), default=None)
         if first is not None and first not in self.uses.reads:

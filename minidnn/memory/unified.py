@@ -64,14 +64,16 @@ def _seconds(schedule: Schedule, costs: Costs) -> float:
 def _within(
     programs: Sequence[Program], policy: str, costs: Costs, total: int, budget: int | None, host_budget: int | None
 ) -> Arrangement:
-    least = least_host(programs, costs.staging)
-    costs = replace(costs, host=least if host_budget is None else min(least, host_budget))
-    host = least
+    host = least_host(programs, costs.staging)
+    room: int | None = host if host_budget is None else min(host, host_budget)
     for _ in range(ATTEMPTS):
         limit = max(0, total - host)
         try:
-            found = arrange(programs, policy, costs, limit if budget is None else min(limit, budget), host_budget)
+            found = arrange(programs, policy, costs, limit if budget is None else min(limit, budget), room)
         except BudgetError as error:
+            if error.host and room != host_budget:  # the policy sends tensors to the host all the same
+                room = host_budget
+                continue
             if error.host or (budget is not None and budget < limit):
                 raise
             raise _refusal(policy, error.smallest + host, total, f": {error}") from None

@@ -39,7 +39,7 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.native": HOSTS,
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"channels", "device", "each", "kernels", "squares"},
+    "reference": {"channels", "device", "each", "kernels", "products", "squares"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},

@@ -128,7 +128,8 @@ def test_every_row_has_a_figure_and_trials_explain_only_what_they_mend(vdnn):
         assert r.said.startswith("Not explained") == (r.verdict == "not explained" or r.refuted), (r.case, r.said)
 
 
-def test_a_reason_that_was_tried(capsys):
+def test_a_reason_that_was_tried(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     some = [
         Row("vdnn", "Table 1", "net", "MiB", 100.0, 130.0, "a fact", Trial("another batch", 101.0)),
         Row("vdnn", "Table 1", "net two", "MiB", 100.0, 130.0, "another", Trial("another batch", 125.0)),

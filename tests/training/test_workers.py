@@ -179,7 +179,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_snapshot(case, monkeypatch, fork
 def test_a_net_that_is_refused_leaves_no_process(case, forked):
     with pytest.raises(RamError):
         Solver("solver.yaml", device="reference", workers=2, ram="8MiB")
-    assert len(forked) == 4 and ended(forked)
+    assert len(forked) == 5 and ended(forked)  # the workers, and the child that plans
 
 
 @pytest.mark.usefixtures("default_handlers")

@@ -15,6 +15,7 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.planning import arrange
+from minidnn.memory.policies.algorithms import choose
 from minidnn.memory.policies.zero_offload import updates
 from minidnn.memory.proof.verify import verify
 from minidnn.memory.schedule import Schedule
@@ -42,7 +43,7 @@ def looked_at(program: Program) -> Program:
 
 def home(program: Program) -> Schedule:
     """By a plan that says what the host runs and no trip."""
-    beside = updates(program, costs())
+    beside = updates(program, costs(), choose(program, costs(), "m"))
     hosted = frozenset(t for op in beside for t in op.tensors if t in program.carried and t not in program.inputs)
     plan = complete(program, costs(), Plan(hosted=hosted, beside=beside))
     return place(lower(program, plan))
