@@ -2,11 +2,17 @@
 
     python -m benchmarks.same_bytes                                      all: some minutes
     python -m benchmarks.same_bytes --networks resnet50:8 --budgets 3    one net and batch
+    python -m benchmarks.same_bytes --suffixes                           all policies, with ":m", with ":p" and in parts
+    python -m benchmarks.same_bytes --suffixes :p,@2 --cores Haswell --devices cpu
+
+With --suffixes a small net is trained under all policies, on `cpu` and `reference`, with the kernels for three kinds of
+CPU (benchmarks/snapshots.py). Without it:
 
 The budgets are evenly spaced, from the least that `best` keeps to the most that it uses. `best` chooses algorithms by
 the budget, so each plan is compared with baseline with the same algorithms. All values that live from step to step
 count (weights, statistics, momenta), and all losses. Freed bytes are filled with NaN, and copies are delayed at random.
-Costs are measured. Every second plan is made as if copies took 20 times as long, so that more ops run again.
+Costs are measured. Those of parts are not, so this is `best@1`, without parts. Every second plan is made as if copies
+took 20 times as long, so that more ops run again.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
-from benchmarks import machine, nets
+from benchmarks import machine, nets, snapshots
 from benchmarks.budgets import several
 from benchmarks.cpu import Wrong, asked
 from benchmarks.gpu_check.journal import commit
@@ -31,18 +37,20 @@ from benchmarks.progress import watched
 from benchmarks.turns import Tell, costs_of, shut, train
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
-from minidnn.costs import Choice, Costs
+from minidnn.costs import Costs
 from minidnn.errors import BadInput
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED
-from minidnn.program import Op, Program
+from minidnn.memory.policies import AT, BUDGETED
+from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.report import table
+from minidnn.study.run import restricted
 from minidnn.training.session import Session
 
 NETWORKS = "digits_lenet:64", "alexnet:16", "googlenet:4", "resnet18:8", "densenet121:2", "resnet50:4"
+BEST = f"{BUDGETED}{AT}1"
 BASELINE = "baseline:p"
 SLOWER = 20  # times as long take copies for every second plan
 DELAYS = 1e-3  # seconds by which a copy is delayed at most
@@ -70,16 +78,6 @@ def algorithms(session: Session) -> Algorithms:
     return tuple((op.name, a.name, a.workspace) for op, a in chosen.items())
 
 
-def restricted(costs: Costs, chosen: Algorithms) -> Costs:
-    """The costs with one choice for each op."""
-    of = {op: (name, workspace) for op, name, workspace in chosen}
-
-    def choices(op: Op) -> tuple[Choice, ...]:
-        return tuple(c for c in costs.choices(op) if (c.algorithm.name, c.algorithm.workspace) == of[op.name])
-
-    return replace(costs, choices=choices)
-
-
 def trained(session: Session, steps: int) -> End:
     """Run steps on one batch of noise."""
     for tensor, value in nets.batch_of(session.programs["TRAIN"]).items():
@@ -92,9 +90,9 @@ def trained(session: Session, steps: int) -> End:
 
 def budgets(program: Program, costs: Costs, count: int) -> list[int]:
     """Evenly spaced bytes, from the least that `best` keeps to the most that it uses."""
-    most = arrange([program], BUDGETED, costs).arena
+    most = arrange([program], BEST, costs).arena
     try:
-        least = arrange([program], BUDGETED, costs, 1).arena
+        least = arrange([program], BEST, costs, 1).arena
     except BudgetError as refusal:
         least = refusal.smallest
     return [least + (most - least) * i // (count - 1) for i in range(count)]
@@ -119,14 +117,13 @@ def rows(
     for i, budget in enumerate(budgets(program, real, count)):
         costs = slow if i % 2 else real
         tell(i, count, f"training in {table.size(budget)}")
-        session = opened(policy=BUDGETED, costs=costs, budget=budget, debug=True, delays=DELAYS)
+        session = opened(policy=BEST, costs=costs, budget=budget, debug=True, delays=DELAYS)
         found, chosen = trained(session, steps), algorithms(session)
         schedule = session.arrangement.schedules["TRAIN"]
         shut(session)
         if chosen not in ends:
             tell(i, count, "training under baseline")
-            session = opened(policy=BASELINE, costs=restricted(real, chosen))
-            assert algorithms(session) == chosen
+            session = opened(policy=BASELINE, costs=restricted(real, session.arrangement))
             ends[chosen] = trained(session, steps)
             shut(session)
         want = ends[chosen]
@@ -167,31 +164,46 @@ def cells(r: Row) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    found: list[Row] = []
     try:
-        wanted = [asked(network) for network in args.networks]
-        with watched() as (_, say):
-            for network, batch in wanted:
-
-                def tell(done: int, of: int, text: str, network: str = network) -> None:
-                    say(done, of, f"{network}: {text}")
-
-                found += rows(network, batch, args.threads, args.budgets, args.steps, measured, tell)
+        found = _of_policies(args) if args.suffixes else _of_budgets(args)
     except (Wrong, BadInput, OSError) as error:
         print(f"benchmarks/same_bytes.py: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("benchmarks/same_bytes.py: interrupted; the costs that were measured are kept", file=sys.stderr)
         return 130
-    same = sum(row["same"] for row in found)
     if args.json:
         table.dump(
             {"rows": found, "machine": machine.described(), "date": date.today().isoformat(), "commit": commit()}
         )
+    elif args.suffixes:
+        snapshots.show(found)
     else:
-        table.plain(HEADINGS, [cells(row) for row in found], f"{args.steps} steps under {BUDGETED} and under baseline")
-        print(f"{same} of {len(found)} trainings end with the bytes of baseline with the same algorithms")
-    return 0 if same == len(found) else 1
+        _show(found, args.steps)
+    return 0 if all(row["same"] for row in found) else 1
+
+
+def _of_policies(args: argparse.Namespace) -> list[Row]:
+    return [row for core in args.cores for row in snapshots.of_core(core, args.suffixes, args.devices, args.threads)]
+
+
+def _of_budgets(args: argparse.Namespace) -> list[Row]:
+    found: list[Row] = []
+    wanted = [asked(network) for network in args.networks]
+    with watched() as (_, say):
+        for network, batch in wanted:
+
+            def tell(done: int, of: int, text: str, network: str = network) -> None:
+                say(done, of, f"{network}: {text}")
+
+            found += rows(network, batch, args.threads, args.budgets, args.steps, measured, tell)
+    return found
+
+
+def _show(found: Sequence[Row], steps: int) -> None:
+    table.plain(HEADINGS, [cells(row) for row in found], f"{steps} steps under {BEST} and under baseline")
+    same = sum(row["same"] for row in found)
+    print(f"{same} of {len(found)} trainings end with the bytes of baseline with the same algorithms")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -200,6 +212,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budgets", type=several, default=10, metavar="N", help="for each net (default: 10)")
     parser.add_argument("--steps", type=positive, default=3, metavar="N", help="(default: 3)")
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
+    parser.add_argument(
+        "--suffixes", type=names, nargs="?", const=snapshots.SUFFIXES, metavar="SUFFIX,...",
+        help=f"train under all policies with these suffixes ({','.join(snapshots.SUFFIXES)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cores", type=names, default=snapshots.CORES, metavar="CORE,...",
+        help=f"with --suffixes: of {','.join(snapshots.ISA)}, as OpenBLAS names them ({','.join(snapshots.CORES)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--devices", type=names, default=snapshots.DEVICES, metavar="DEVICE,...",
+        help=f"with --suffixes ({','.join(snapshots.DEVICES)})",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
