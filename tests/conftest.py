@@ -63,8 +63,12 @@ def pytest_addoption(parser) -> None:
 
 # ---- extended: what `make test` leaves out
 
-# Whose slow tests are extended: a backend that this machine cannot run, papers' tables, scripts that measure.
-EXTENDED = [Path(__file__).parent / folder for folder in ("backends/cuda", "papers", "benchmarks")]
+# Whose slow tests are extended: a backend that this machine cannot run, papers' tables, scripts and verbs that measure,
+# large nets.
+EXTENDED = [
+    Path(__file__).parent / folder
+    for folder in ("api", "backends/cuda", "benchmarks", "measuring", "nets", "papers", "study")
+]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks

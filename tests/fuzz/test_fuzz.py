@@ -123,7 +123,7 @@ def test_a_case_that_hangs_or_ends_its_process_is_kept_and_others_go_on(tmp_path
     assert [p.read_bytes() for p in (tmp_path / "found" / "net").iterdir()] == [b"case of 1"]
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_the_command_prints_a_table(tmp_path):
     file = tmp_path / "table.json"
     done = subprocess.run(

@@ -19,7 +19,7 @@ from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import EVERY, FEW
-from tests.support.slow import quick_are, usual_are
+from tests.support.slow import usual_are
 
 SPEC = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, iter_size=2)
 TURNS = ["ACCUMULATE", "TRAIN", "ACCUMULATE", "TEST", "TRAIN", "TEST", "ACCUMULATE", "TRAIN"]
@@ -55,9 +55,9 @@ def trained(net: str, arrangement, device) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "policy", quick_are(["vdnn_all:m"], ["baseline:m", *FEW, "superneurons_memory:p", "sqrt_n:p", "vdnn_pp:m"])
+    "policy", usual_are(["vdnn_all:m"], ["baseline:m", *FEW, "superneurons_memory:p", "sqrt_n:p", "vdnn_pp:m"])
 )
-@pytest.mark.parametrize("net", quick_are(["residual"], ["residual", "inception"]))
+@pytest.mark.parametrize("net", usual_are(["residual"], ["residual", "inception"]))
 def test_policies_train_to_the_same_bytes_as_with_trips(net, policy):
     device = ReferenceDevice()
     early, costs = made(net, device), estimate(device)

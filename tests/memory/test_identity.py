@@ -22,7 +22,8 @@ ON_REFERENCE = ["residual", "inception"]  # the machine is the same there; the o
     ("device", "net"),
     [
         ("cpu", "residual"),
-        *(pytest.param("cpu", net, marks=pytest.mark.slow) for net in SMALL_NETS if net != "residual"),
+        *(pytest.param("cpu", net, marks=pytest.mark.slow) for net in ("inception", "lenet")),
+        *(pytest.param("cpu", net, marks=pytest.mark.extended) for net in ("chain", "diamond", "nested")),
         *(pytest.param("reference", net, marks=pytest.mark.slow) for net in ON_REFERENCE),
     ],
 )

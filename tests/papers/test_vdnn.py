@@ -48,6 +48,7 @@ def test_bytes(name, batch, base, conv, everything, peak):
         assert found[policy]["offload_bytes"] == found[policy]["prefetch_bytes"]
 
 
+@pytest.mark.extended
 def test_vgg_256_in_12_gib_of_a_titan_x():
     found = rows(
         "vgg19", 256, ["baseline:m", "baseline:p", "vdnn_conv:p", "vdnn_all:p", "vdnn_all:m", "vdnn_dyn"], 12 << 30

@@ -19,7 +19,7 @@ from minidnn.training.divergence import Diverged
 from minidnn.zoo import find, load
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import KINDS
-from tests.support.slow import quick_are
+from tests.support.slow import usual_are
 
 SPEC = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4))
 NETS = [*SMALL_NETS, "lenet", "resnet18"]
@@ -138,7 +138,7 @@ def trained(name: str, policy: str, joins: bool, monkeypatch, format: str = "flo
         return {name: array.tobytes() for name, array in solver.values().items()}
 
 
-@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m"], KINDS))
+@pytest.mark.parametrize("policy", usual_are(["vdnn_all:m"], KINDS))
 @pytest.mark.parametrize(("name", "format"), [("residual", "bfloat16"), ("nested", "float32")])
 def test_the_same_bytes_under_every_policy_whatever_waits(name, format, policy, monkeypatch):
     want = trained(name, "baseline:m", False, monkeypatch, format)

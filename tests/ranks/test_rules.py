@@ -12,6 +12,7 @@ import pytest
 from minidnn.nets.net import Net
 from minidnn.ranks.threads import Group, Threads
 from minidnn.training.solver import Solver
+from tests.support.slow import usual_are
 
 NET = """
 name: two_losses
@@ -108,7 +109,7 @@ def test_every_optimizer(rule, device):
 
 
 @pytest.mark.parametrize("rule, device", [("SGD", "reference"), ("LARS", "cpu"), ("LAMB", "cpu")])
-@pytest.mark.parametrize("policy", ["vdnn_all:m", "superneurons"])
+@pytest.mark.parametrize("policy", usual_are(["vdnn_all:m"], ["vdnn_all:m", "superneurons"]))
 def test_clipping_under_policies(rule, policy, device):
     options = dict(type=rule, device=device, policy=policy, clip_gradients=0.5, **RULES[rule])
     alone = ends(1, 4, **options)

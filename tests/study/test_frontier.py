@@ -15,9 +15,12 @@ from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
 from minidnn.study.frontier import frontier
 from tests.support.programs import PROGRAMS, costs, forward_only
+from tests.support.slow import usual_are
 
 
-@pytest.fixture(scope="module", params=[("residual", 2), ("inception", 1)], ids=lambda p: p[0])
+@pytest.fixture(
+    scope="module", params=usual_are([("residual", 2)], [("residual", 2), ("inception", 1)]), ids=lambda p: p[0]
+)
 def found(request):
     name, blocks = request.param
     program = PROGRAMS[name](blocks)

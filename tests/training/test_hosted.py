@@ -23,7 +23,7 @@ from minidnn.program import Role, nbytes
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from tests.support.policies import EVERY
-from tests.support.slow import quick_are
+from tests.support.slow import usual_are
 from tests.support.trains import held_out, train
 
 ADAM = dict(type="Adam", momentum2=0.99)
@@ -38,7 +38,7 @@ def on_device(policy="liveness:m"):
 FEW = "best", "liveness:m", "vdnn_all:m", "superneurons"
 
 
-@pytest.mark.parametrize("policy", quick_are(FEW, EVERY))
+@pytest.mark.parametrize("policy", usual_are(FEW, EVERY))
 def test_every_policy_ends_with_the_same_bytes(policy):
     """Freed bytes are NaN, and copies are late at random."""
     found = train(NET, "cpu", policy, state="all", debug=True, delays=1e-3, **ADAM)

@@ -116,7 +116,7 @@ def test_python_allocates_nothing_of_note(device):
     assert most < 4096, f"{most} B in {worst[most]}"
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_the_library_allocates_nothing_of_note(tmp_path):
     """malloc, mmap and their kin are counted while prepared calls and whole steps run (count_allocations.c, .py)."""
     compiler = shutil.which("cc") or shutil.which("gcc")

@@ -33,6 +33,7 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import HostCuda, KernelError
 from tests.support.cuda.op_examples import all_examples
 from tests.support.op_examples import Example, expected, place, run
+from tests.support.slow import usual_are
 
 pytestmark = [
     pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
@@ -71,7 +72,7 @@ def test_every_kind_has_a_kernel():
     assert {*KINDS, *OF_CUDNN} == set(KERNELS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", usual_are(KINDS[::8], KINDS))
 def test_equals_the_reference(device, kind):
     assert ALL[kind], "a kind without examples"
     for e in ALL[kind]:
@@ -118,7 +119,7 @@ STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each i
 STRIDING += ["batch_norm.statistics", "batch_norm.statistics_each"]
 
 
-@pytest.mark.parametrize("kind", STRIDING)
+@pytest.mark.parametrize("kind", usual_are(STRIDING[::8], STRIDING))
 def test_any_grid_does(device, kind):
     """As over tensors with more items than the largest grid has threads."""
     few = [HostCuda(blocks=1), HostCuda(blocks=3, falling=True)]

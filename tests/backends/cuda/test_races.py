@@ -44,6 +44,8 @@ from tests.support.paths import NET_FILES, ROOT, SMALL_NETS
 from tests.support.policies import FEW
 from tests.support.slow import quick_are
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.parametrize("policy", ["baseline:p", *FEW, "best"])
 @pytest.mark.parametrize("net", quick_are(["residual"], SMALL_NETS))

@@ -23,6 +23,7 @@ from minidnn.program import Algorithm
 from minidnn.programs.build import programs
 from minidnn.zoo import find as model
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs, random_graph
+from tests.support.slow import usual_are
 from tests.support.trains import train
 
 
@@ -110,9 +111,8 @@ def test_predictions_are_what_the_simulator_finds(name, bandwidth):
 # ---- the policy
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bandwidth", [3e8, 2e9])
-@pytest.mark.parametrize("name", [*PROGRAMS, 4, 5, 6, 32])
+@pytest.mark.parametrize("name", usual_are(["residual", 4], [*PROGRAMS, 4, 5, 6, 32]))
 def test_never_worse_than_vdnn(name, bandwidth):
     """Under every budget: it fits or is refused below the leanest plan, moves nothing where the net fits, else no more
     than vdnn_conv, and takes no longer than vdnn_conv and vdnn_all."""
@@ -121,7 +121,7 @@ def test_never_worse_than_vdnn(name, bandwidth):
     check(program, prices, budgets(program, prices, 9), "m")
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "name, batch, gpu, algorithms",
     [("resnet18", 32, "k40", "m"), ("googlenet", 64, "titan_x", "p"), ("vgg16", 64, "titan_x", "m")],

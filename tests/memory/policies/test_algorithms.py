@@ -30,7 +30,7 @@ def taken(program, policy, prices, budget=1 << 60):
     return schedule.arena, simulate(schedule, prices).seconds
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("policy", POLICIES)
 def test_keeps_every_budget_that_the_leanest_keep_and_is_never_slower(policy):
     program, prices = PROGRAMS["inception"](), costs()
@@ -96,7 +96,7 @@ def vgg16():
     return tuple(programs(zoo.load("vgg16", 64), None, ("TRAIN",)).values())
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_vgg16_in_seventy_per_cent_of_what_the_fastest_take():
     """Each ":p" is refused there; of what ":m" can keep, ":f" takes seven tenths of the time or less."""
     card = profile("titan_x")

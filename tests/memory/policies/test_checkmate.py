@@ -44,7 +44,7 @@ def test_no_choice_of_what_forward_keeps_is_quicker(program, kib):
     assert seconds(plan, device) <= min(every_choice(program, device, budget), default=INF) * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(2))
 def test_monet_is_no_slower_than_checkmate_with_the_leanest_or_the_fastest_algorithms(seed):
     program, device = random_graph(seed, 8), costs()

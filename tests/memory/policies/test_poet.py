@@ -134,7 +134,7 @@ def solved(facts, budget):
     return stages, answer, None if cost is None else cost / stages.second
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(("bandwidth", "budgets"), [(4e8, (150, 162, 178)), (3e9, (162, 170))])
 def test_the_solution_is_the_least_of_all_ways_through_the_stages(bandwidth, budgets):
     """Of a tiny net, so that all ways can be tried. A slow link makes it run again, a quick one copy."""

@@ -28,7 +28,7 @@ from tests.memory.policies.test_recompute import NET
 from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.programs import costs, wild_graph
-from tests.support.slow import quick_are
+from tests.support.slow import quick_are, usual_are
 
 NAMES = [f"{policy}:{algorithms}" for policy in STOPPING for algorithms in "mpf"]
 CARD = profile("titan_x")
@@ -76,7 +76,7 @@ def test_without_a_budget_the_plan_is_the_papers(policy):
     assert runs(s) > 0 and s.arena < whole("m")
 
 
-@pytest.mark.parametrize("policy", quick_are(["sqrt_n:m"], ["sqrt_n:m", "recompute_cheap:p", "recompute_cheap:f"]))
+@pytest.mark.parametrize("policy", usual_are(["sqrt_n:m"], ["sqrt_n:m", "recompute_cheap:p", "recompute_cheap:f"]))
 def test_more_memory_takes_fewer_runs_and_never_more_time_than_the_full_plan(policy):
     (full, longest), least = fulls(policy), smallest(policy)
     most = whole("m" if policy.endswith("m") else "p")

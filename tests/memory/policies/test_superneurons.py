@@ -19,6 +19,7 @@ from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.paths import SMALL_NETS
 from tests.support.programs import PROGRAMS, costs, random_graph
+from tests.support.slow import usual_are
 from tests.support.trains import train
 
 
@@ -101,7 +102,7 @@ def test_what_leaves_is_not_in_use_and_was_used_longest_ago(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL_NETS)
-@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("device", usual_are(["cpu"], ["reference", "cpu"]))
 def test_bit_identical_under_its_smallest_budget(device, net, monkeypatch):
     """The budget chooses algorithms, so the baseline takes the same ones."""
     try:

@@ -19,6 +19,7 @@ from minidnn.training.solver_file import understand
 from tests.support.oracle import broken
 from tests.support.paths import GOLDEN
 from tests.support.programs import PROGRAMS, chain, costs, random_graph
+from tests.support.slow import usual_are
 
 PAIRS = [("vdnn_all", "vdnn_pp"), ("vdnn_conv", "vdnn_pp_conv")]
 
@@ -50,7 +51,7 @@ def budgets(programs_, vdnn: str, algorithms: str, on, parts: int = 6):
     return [least + (most - least) * k // parts for k in range(parts + 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(("vdnn", "pp"), PAIRS)
 def test_never_later_than_vdnn_on_small_graphs(name, vdnn, pp):
@@ -61,8 +62,7 @@ def test_never_later_than_vdnn_on_small_graphs(name, vdnn, pp):
             no_worse([program], f"{vdnn}:p", f"{pp}:p", on, budget)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", usual_are([1, 2], range(12)))
 def test_never_later_than_vdnn_on_any_graph(seed):
     program = random_graph(seed, 14)
     on = costs(bandwidth=2e8)
@@ -78,7 +78,7 @@ def network(name: str, batch: int):
     return tuple(programs(net, None, ("TRAIN",)).values())
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("name", "batch", "algorithms", "gain"),
     [("alexnet", 128, "p", 1.2), ("vgg19", 64, "m", 1.07), ("resnet50", 32, "m", 2.1)],
