@@ -14,7 +14,7 @@ from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.eager import eager
-from minidnn.memory.lowering.host import fixed, may_lack_room
+from minidnn.memory.lowering.host import fixed, fixed_together, may_lack_room
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import Homes, homes, pinned, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
@@ -138,8 +138,7 @@ def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[i
     if not any(may_lack_room(program, costs) for program in programs):
         return lean.arena, None
     assert costs.host is not None
-    shared = homes(*programs).host_bytes
-    if costs.host < shared + sum(fixed(program) - homes(program).host_bytes for program in programs):
+    if costs.host < fixed_together(programs):
         return lean.arena, lean.off_device
     if keeps(lean.arena):
         return lean.arena, costs.host

@@ -13,8 +13,7 @@ from dataclasses import replace
 from minidnn.costs import Costs, Staging
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.lowering.host import fixed
-from minidnn.memory.lowering.placement import homes
+from minidnn.memory.lowering.host import fixed_together
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import BLOCK, Arrangement, Schedule, aligned
 from minidnn.program import Program, Role, Tensor
@@ -93,9 +92,8 @@ def _refusal(policy: str, smallest: int, total: int, why: str = "") -> TotalErro
 
 def least_host(programs: Sequence[Program], staging: Staging | None) -> int:
     """Bytes of the host's part that every plan of these programs takes, its ring included."""
-    shared = homes(*programs).host_bytes
-    own = sum(fixed(p) - homes(p).host_bytes for p in programs)
-    return shared + own if staging is None else aligned(shared + own, BLOCK) + aligned(staging.ring, BLOCK)
+    least = fixed_together(programs)
+    return least if staging is None else aligned(least, BLOCK) + aligned(staging.ring, BLOCK)
 
 
 def _stagings(programs: Sequence[Program], given: Staging | None) -> Iterator[Staging | None]:

@@ -100,9 +100,8 @@ class Residence:
         plan = arrangement.off_device + (0 if self.own_memory else arrangement.arena)
         return self._ram([schedule.program for schedule in arrangement.schedules.values()], plan)
 
-    def _ram(self, programs: Iterable[Program], plan: int = 0) -> Ram:
+    def _ram(self, programs: Sequence[Program], plan: int = 0) -> Ram:
         """The bytes of a run of these programs, whose plan takes `plan` bytes."""
-        programs = list(programs)
         batches = sum(
             t.nbytes
             for p in programs

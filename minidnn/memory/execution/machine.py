@@ -95,8 +95,8 @@ class Machine:
             for name, schedule in arrangement.schedules.items():
                 self.loaded[name] = self._load(schedule, bases[name])
             if self.disk is not None:
-                changing = changed(arrangement.schedules.values())
-                self._undo = Undo(self.disk, arrangement.disk, self.binder.ring, changing)
+                tensors = changed(arrangement.schedules.values())
+                self._undo = Undo(self.disk, arrangement.disk, self.binder.ring, tensors)
         except BaseException:
             self.close()
             raise
@@ -118,8 +118,8 @@ class Machine:
                 self._gathers[op.name] = Bound(len(self._gathers), "net", self.engine.prepare(op, *ends))
                 loaded.gathers = True
                 self.shards.update(zip(op.writes, op.reads, strict=True))
-        changed = {t for op in schedule.program.ops for t in op.writes}
-        loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in changed)
+        written = {t for op in schedule.program.ops for t in op.writes}
+        loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in written)
         return loaded
 
     def stored(self, program: str) -> dict[Tensor, int]:

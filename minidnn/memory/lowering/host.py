@@ -8,7 +8,10 @@ With a disk behind the store, tensors travel in any number once the ring has roo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minidnn.costs import Costs
+from minidnn.memory.lowering.placement import homes
 from minidnn.memory.lowering.staging import LEGS
 from minidnn.memory.schedule import BLOCK, aligned, stored_bound
 from minidnn.program import Program, Tensor
@@ -17,6 +20,11 @@ from minidnn.program import Program, Tensor
 def fixed(program: Program) -> int:
     """Bytes of the host that every plan of the program takes: homes, outputs, and two places for each input."""
     return _taken(program, frozenset())
+
+
+def fixed_together(programs: Sequence[Program]) -> int:
+    """`fixed` of all programs of a net, which share the homes."""
+    return homes(*programs).host_bytes + sum(fixed(program) - homes(program).host_bytes for program in programs)
 
 
 def place(t: Tensor, costs: Costs) -> int:
