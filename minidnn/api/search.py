@@ -166,5 +166,6 @@ def _row(found: Largest, what: str, sized: Sized, costs: Costs, budget: int) -> 
         next_host_bytes=None if above is None else above.host,
         plans=len(found.tried),
         ended=found.ended,
+        multiple_of=found.multiple,
         search_seconds=found.seconds,
     )

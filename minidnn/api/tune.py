@@ -140,6 +140,7 @@ def of(
         behind=None if best is None else 1 - best.rate / most,
         formats=[] if best is None else _formats(about, best.batch, policy, costs),
         grid=found.grid,
+        multiple_of=found.multiple,
         epoch_samples=epoch,
         solver=match,
         measured=_measured(about, found, policy) if measured else [],

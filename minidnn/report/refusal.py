@@ -132,9 +132,10 @@ def _least(answer: Row) -> Iterator[str]:
         why = "more than the limit: no batch helps, but a home on the host"
         yield f"Weights and what belongs to them take {carried}, {why}."
     elif answer["largest_batch"] == 0:
-        yield "With nothing else changed, not even a batch of 1 has a plan that keeps the limit."
+        yield "With nothing else changed, no plan of ops as a whole keeps the limit, even at a batch of 1."
     elif answer["largest_batch"] is not None:
-        yield f"With nothing else changed, no batch above {answer['largest_batch']} has a plan that keeps the limit."
+        above = answer["largest_batch"]
+        yield f"With nothing else changed, no plan of ops as a whole keeps the limit at a batch above {above}."
 
 
 def _line(t: Row) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from minidnn.memory.policies import AT
 from minidnn.report.table import duration, plain, size
 from minidnn.visible import say
 
@@ -37,12 +38,20 @@ def cells(document: Row, what: str) -> tuple[list[str], list[list[str]]]:
 def says(document: Row, what: str) -> list[str]:
     """The meaning of the columns, and what the bound excludes."""
     said = [MEANING]
+    for r in document["rows"]:
+        if r["multiple_of"] > 1 and AT in r["policy"]:
+            said.append(multiples(r["policy"], r["multiple_of"]))
     if any(r["ended"] for r in document["rows"]):
         said.append(ENDED)
     if beyond := document["excluded"]:
         no, needs = f"No plan of ops as a whole places {what} {beyond[what]}", size(beyond["least_bytes"])
         said.append(f"{no}: the bound asks for {needs} (docs/policies.md).")
     return said
+
+
+def multiples(policy: str, of: int) -> str:
+    """A sentence on the batches that were tried under a policy with parts."""
+    return f"{policy} was tried at multiples of {of} only: other batches run in other numbers of parts, or as a whole."
 
 
 def _line(r: Row, what: str) -> list[str]:

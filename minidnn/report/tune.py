@@ -11,6 +11,7 @@ from minidnn.report import ranks
 from minidnn.report.draw import STYLE, WIDTH, ticks
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
+from minidnn.report.search import multiples
 from minidnn.report.table import duration, long, plain, rate
 from minidnn.report.table import size as bytes_of
 from minidnn.visible import say
@@ -49,6 +50,8 @@ def sentences(document: Document) -> list[str]:
     best = rows[document["best"]]
     speed = rate(best["samples_per_second"])
     said = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
+    if document["multiple_of"] > 1:
+        said.append(multiples(document["policy"], document["multiple_of"]))
     said += _nearly(document, rows[document["enough"]], best)
     unmoved = None if document["largest_unswapped"] is None else rows[document["largest_unswapped"]]
     if unmoved is None:

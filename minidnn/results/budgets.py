@@ -86,6 +86,7 @@ class SearchRow(Record):
     next_host_bytes: int | None
     plans: int
     ended: bool
+    multiple_of: int
     search_seconds: float
 
 
@@ -157,6 +158,7 @@ class Tuning(NetDocument):
     behind: float | None
     formats: list[FormatRow]
     grid: int
+    multiple_of: int
     epoch_samples: int
     solver: dict[str, Any] | None
     measured: list[MeasuredRow]

@@ -172,6 +172,7 @@ WORDS = {
     "next_host_bytes": "the bytes of the host that it would take",
     "plans": "plans that were made",
     "ended": "whether the time was up before the sizes between were tried",
+    "multiple_of": "only batches that are multiples of this were tried",
     "search_seconds": "seconds of the search",
     "excluded": "the smallest size that no plan of ops as a whole places, by the bound; null if there is none",
     # tune

@@ -86,8 +86,8 @@ class Answer:
     reached:       bytes of the least budget that the policy can keep: of the host if `host`, else of the device
     least:         bytes that no plan of whole ops is below; None without the package highspy, and if `host`
     carried:       bytes of weights and what belongs to them, which no batch changes
-    largest_batch: no larger batch has a plan within the limit, by the bound; 0: not even a batch of one has; None: the
-                   bound does not say
+    largest_batch: no larger batch has a plan of ops as a whole within the limit, by the bound; 0: not even a batch of
+                   one has; None: the bound does not say
     tried:         all that was tried, in order
     """
 

@@ -18,11 +18,12 @@ from minidnn.memory.joint.family import least_budget
 from minidnn.memory.lowering.placement import homes
 from minidnn.memory.plan import Plan
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED
+from minidnn.memory.policies import BUDGETED, parts
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.program import Program
 from minidnn.study.change import Answer, Asked, Change, Tried
-from minidnn.study.search import Series, largest
+from minidnn.study.search import largest
+from minidnn.study.series import Series
 
 STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
 SHARES = 0.95, 0.85  # of the batch that may just fit: what is tried where a rough answer does
@@ -122,10 +123,10 @@ class _Search:
 
     # ---- how
 
-    def least(self, programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
+    def least(self, programs: Sequence[Program], costs: Costs, enough: int = 0, parts: bool = True) -> int:
         """Bytes: no plan of the bound's family keeps a budget below this, and the host's, whatever the policy.
-        `enough`: as there."""
-        return least_budget(_late(programs), replace(costs, host=self.asked.host_budget), enough)
+        `enough`, `parts`: as there."""
+        return least_budget(_late(programs), replace(costs, host=self.asked.host_budget), enough, parts)
 
     def attempt(self, change: Change) -> bool:
         """Whether the change makes the command fit; it is planned unless the bound excludes it."""
@@ -159,19 +160,21 @@ class _Search:
 
     def batches(self, change: Change) -> float | None:
         """Find the largest batch that fits after the change. Returns which part it is of the largest that the bound
-        allows; None if no batch fits, or if there is no bound."""
+        allows ops as a whole; None if no batch fits."""
         asked = self.asked
         if asked.batch is None or asked.batch == 1 or not self._exists(replace(change, batch=1)):
             return None
         top = self._top(change)
         if change == Change() and self.answer.least is not None and self.answer.least > self.limit:
             self.answer.largest_batch = top
-        if top == 0:
+        policy = change.policy or asked.policy
+        whole = parts(policy) == 1
+        if whole and top == 0:
             return None
-        most = asked.batch - 1 if top is None else top
+        most = top if whole else asked.batch - 1
         found = largest(
-            lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most),
-            change.policy or asked.policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
+            lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most, batches=True),
+            policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
             (max(1, most // 2), most), asked.host_budget,
             watch=lambda t: self.tell(f"trying {replace(change, batch=t.size)}"),
         )  # fmt: skip
@@ -179,16 +182,17 @@ class _Search:
             return None
         above = "" if found.refused is None else f"{found.refused.size} was tried and does not fit"
         self.plan(replace(change, batch=found.size), above)
-        return None if top is None else found.size / top
+        return found.size / max(1, top)
 
     def roughly(self, change: Change, part: float) -> None:
         """Find a batch that fits after the change, and is larger than those before; not the largest, which takes long.
 
         part: of the largest batch that the bound allows, as other searches reached it"""
-        top = self._top(change) or 0
+        top = self._top(change)
         known = max((t.batch or 0 for t in self.answer.tried if t.fits), default=0)
+        above = f"no plan of ops as a whole fits above batch {top}"
         for size in (int(top * part * share) for share in SHARES):
-            if size > known and self.plan(replace(change, batch=size), f"no batch above {top} fits"):
+            if size > known and self.plan(replace(change, batch=size), above):
                 return
 
     def _exists(self, change: Change) -> bool:
@@ -199,13 +203,13 @@ class _Search:
             return False
         return True
 
-    def _top(self, change: Change) -> int | None:
-        """The largest batch below the asked one that the bound does not exclude, by halving; None without a bound."""
+    def _top(self, change: Change) -> int:
+        """The largest batch below the asked one at which the bound does not exclude ops as a whole, by halving."""
         assert self.asked.batch is not None
         low, high = 0, self.asked.batch
         while high - low > 1:
             middle = (low + high) // 2
-            needs = self.least(*self.varied(replace(change, batch=middle)), enough=self.limit)
+            needs = self.least(*self.varied(replace(change, batch=middle)), enough=self.limit, parts=False)
             low, high = (middle, high) if needs <= self.limit else (low, middle)
         return low
 

@@ -7,6 +7,10 @@ plan, lowers it and places it. Only the result's plan is proved, but that always
 
 Placement is greedy, so a size may fit although a smaller one does not. The result is therefore the largest *tried* size
 that fits, with the next larger tried size, which does not.
+
+Where ops run in parts (memory/parts/), bytes depend on the divisors of the batch: 64 may fit in 8 parts where 51 does
+not fit in 3. Under NAME@N only multiples of N are tried: all of them can run in N parts, and their bytes grow with the
+batch. Under a policy that chooses parts itself, rounder batches are tried above the largest that was found.
 """
 
 from __future__ import annotations
@@ -14,39 +18,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import floor, inf
+from math import inf
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import unproved
+from minidnn.memory.policies import parts
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
+from minidnn.study.series import Series
+
+ROUNDER = 4, 8, 16, 32  # shares of a batch: multiples of a power of two below each are tried above it
 
 Make = Callable[[int], Sequence[Program]]  # the programs of a size
-
-
-@dataclass(frozen=True)
-class Series:
-    """The sizes to choose from: `first`, then every `step`, up to `last`. A size's number counts from 0."""
-
-    first: int
-    step: int
-    last: int
-
-    @property
-    def top(self) -> int:
-        """The number of the last size."""
-        return (self.last - self.first) // self.step
-
-    def __getitem__(self, number: int) -> int:
-        return self.first + number * self.step
-
-    def number(self, size: float) -> int:
-        """The number of the largest size that is at most `size`; 0 if all sizes are larger."""
-        if size >= self.last:
-            return self.top
-        return max(0, floor((size - self.first) / self.step))
 
 
 @dataclass(frozen=True)
@@ -72,6 +57,7 @@ class Largest:
     tried: tuple[Try, ...]
     seconds: float  # of the whole search
     ended: bool  # the time was up: sizes between `size` and `refused` (or above `size`) were not tried
+    multiple: int  # only multiples of this many were tried
 
 
 def largest(
@@ -119,12 +105,17 @@ def excluded(
 
     def least(number: int) -> int:
         tell(series[number])
-        return least_budget(make(series[number]), costs, enough=budget)
+        return least_budget(make(series[number]), costs, enough=budget, parts=not series.batches)
 
-    low, stride = (-1 if found is None else series.number(found)), 1
-    high, needs = series.top + 1, 0
+    low, high, stride, needs = -1, series.top + 1, 1, 0
+    start = 0 if found is None else series.number(found)  # which is excluded itself if it fits in parts only
     while high - low > 1:
-        number = min(low + stride, series.top) if high > series.top else (low + high) // 2
+        if low < 0 and high > series.top:
+            number = start
+        elif high > series.top:
+            number = min(low + stride, series.top)
+        else:
+            number = (low + high) // 2
         asked = least(number)
         if asked > budget:
             high, needs = number, asked
@@ -149,20 +140,35 @@ class _Search:
         self.budget, self.host_budget, self.seconds, self.watch = budget, host_budget, seconds, watch
         self.began = time.monotonic()
         self.tried: list[Try] = []
-        self.best: Arrangement | None = None  # that of the largest size that fits
+        self.size: int | None = None  # the largest that was tried and fits
+        self.best: Arrangement | None = None  # that of this size
+        self.ended = False  # the time was up before all was tried
 
     def run(self, probes: tuple[int, int]) -> Largest:
-        top = self.series.top
-        low, high = -1, top + 1  # size numbers: the largest tried that fits, the smallest tried above it
-        for size in dict.fromkeys(probes):
-            if self.time_is_up:
-                break
-            self.plan(size, 0)
+        count = parts(self.policy) if self.series.batches else 1
+        if count is not None and count > 1:
+            self.series = self.series.multiples(count)
+        for size in dict.fromkeys(self.series[self.series.number(size)] for size in probes):
+            if not self.time_is_up:
+                self.plan(size, 0)
+        self.within(self.series)
+        if count is None and self.size is not None:
+            for step in [1 << (self.size // share).bit_length() - 1 for share in ROUNDER if share <= self.size]:
+                self.within(self.series.multiples(step))
+            self.within(self.series)
+        return self.result()
+
+    def within(self, series: Series) -> None:
+        """Look for a size of this series above the largest found, until it and a size that does not fit are neighbours
+        in the series."""
+        top = series.top
+        low = -1 if self.size is None or self.size < series.first else series.number(self.size)
+        high = top + 1  # size numbers: the largest tried that fits, the smallest tried above it
         # stride: the least distance of the next try from the last, while only one of `low` and `high` was tried.
         # wide: how many tries in a row left more than half of the sizes in between.
         stride, wide = 0, 0
         while high - low > 1 and not self.time_is_up:
-            guess, width = self.estimate(), high - low
+            guess, width = self.estimate(series), high - low
             if low >= 0 and high > top:
                 stride = stride * 2 or max(1, low // 64)
                 guess = max(guess, low + stride)
@@ -172,11 +178,11 @@ class _Search:
             elif wide > 1:
                 guess, wide = (low + high) // 2, 0
             number = min(max(guess, low + 1), high - 1)
-            fits = self.plan(self.series[number], self.budget)
+            fits = self.plan(series[number], self.budget)
             low, high = (number, high) if fits else (low, number)
             if low >= 0 and high <= top:
                 wide = wide + 1 if high - low > width // 2 else 0
-        return self.result(low, high)
+        self.ended |= high - low > 1
 
     @property
     def elapsed(self) -> float:
@@ -188,6 +194,8 @@ class _Search:
 
     def plan(self, size: int, told: int) -> bool:
         """Plan `size` with a budget of `told` bytes; whether the result keeps the search's budgets."""
+        if known := next((t for t in self.tried if t.size == size and t.budget == told), None):
+            return known.fits
         began = self.elapsed
         schedules = unproved(self.make(size), self.policy, self.costs, told)
         found = Arrangement.of(self.policy, schedules, self.budget)
@@ -197,11 +205,11 @@ class _Search:
         self.tried.append(done)
         self.watch(done)
         if fits and told:
-            self.best = found
+            self.size, self.best = size, found
         return fits
 
-    def estimate(self) -> int:
-        """The number of the size that would just fit, by a line through the bytes of two earlier plans.
+    def estimate(self, series: Series) -> int:
+        """The number of the size of `series` that would just fit, by a line through the bytes of two earlier plans.
 
         These are the last two under pressure: plans that were asked to be lean, or that did not fit. With a host budget
         there are two lines, of bytes on the device and of bytes on the host; the smaller size counts."""
@@ -209,9 +217,9 @@ class _Search:
         limits = [(self.budget, [t.arena for t in pressed])]
         if self.host_budget is not None:
             limits.append((self.host_budget, [t.host for t in pressed]))
-        last = pressed[-1] if pressed else Try(self.series[0], 0, 0, 0, True, 0.0)
+        last = pressed[-1] if pressed else Try(series[0], 0, 0, 0, True, 0.0)
         found = [self.meets(limit, [t.size for t in pressed], taken) for limit, taken in limits]
-        return self.series.number(min((size for size in found if size is not None), default=2 * last.size))
+        return series.number(min((size for size in found if size is not None), default=2 * last.size))
 
     @staticmethod
     def meets(limit: int, sizes: Sequence[int], taken: Sequence[int]) -> float | None:
@@ -224,10 +232,11 @@ class _Search:
         slope = (taken[-1] - taken[before]) / (sizes[-1] - sizes[before])
         return sizes[-1] + (limit - taken[-1]) / slope
 
-    def result(self, low: int, high: int) -> Largest:
-        refused = next((t for t in reversed(self.tried) if t.budget and t.size == self.series[high]), None)
-        size = self.series[low] if low >= 0 else None
+    def result(self) -> Largest:
+        above = [t for t in self.tried if t.budget and not t.fits and (self.size is None or t.size > self.size)]
         if self.best is not None:
             verify_all(self.best.schedules.values(), self.budget)
-        ended = high - low > 1
-        return Largest(self.policy, size, self.best, refused, tuple(self.tried), self.elapsed, ended)
+        return Largest(
+            self.policy, self.size, self.best, min(above, key=lambda t: t.size, default=None), tuple(self.tried),
+            self.elapsed, self.ended, self.series.step if self.series.batches else 1,
+        )  # fmt: skip

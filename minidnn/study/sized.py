@@ -9,7 +9,8 @@ from minidnn import zoo
 from minidnn.errors import BadInput, InvalidInput
 from minidnn.program import Program
 from minidnn.schema.message import LARGEST
-from minidnn.study.search import Make, Series
+from minidnn.study.search import Make
+from minidnn.study.series import Series
 from minidnn.study.subject import Source, Subject
 
 SIDE = 32  # pixels: most nets halve their images five times
@@ -43,7 +44,7 @@ def by_batch(source: Source, read: Read, step: int | None) -> Sized:
     step = step or 1
     if step > LARGEST:
         raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
-    series = Series(step, step, LARGEST // step * step)
+    series = Series(step, step, LARGEST // step * step, batches=True)
     start = series[series.number(about.batch or 1)]
     return Sized(lambda batch: _late(about.at_batch(batch)), series, (start, 4 * start), about, about.name)
 

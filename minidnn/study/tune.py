@@ -19,6 +19,7 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
+from minidnn.memory.policies import parts
 from minidnn.program import Program
 from minidnn.results.budgets import TuneRow
 from minidnn.schema.message import LARGEST
@@ -81,6 +82,7 @@ class Curve:
 
     points: tuple[Point, ...]
     grid: int = 1  # the best batch was found to within this many samples
+    multiple: int = 1  # only multiples of this many were tried
 
     @property
     def best(self) -> Point | None:
@@ -119,8 +121,10 @@ def sweep(
 
     The batch is halved from `first` until one moves nothing and is well behind the best. It is doubled from `first`
     until one is refused, or moves tensors and is no quicker than its half. Then bisection finds the largest batch that
-    fits without swapping, and the one of the highest throughput. Every schedule is proved. watch: called with each new
+    fits without swapping, and the one of the highest throughput. Every schedule is proved. Under NAME@N only multiples
+    of N are tried, since bytes do not grow with the batch otherwise (study/search.py). watch: called with each new
     Point."""
+    count = parts(policy) or 1
     seen: dict[int, Point] = {}
 
     def at(batch: int) -> Point:
@@ -132,17 +136,23 @@ def sweep(
     def behind(point: Point) -> bool:
         return point.rate < CLOSE * max(p.rate for p in seen.values())
 
+    def step_at(low: int) -> int:
+        return -(-(grid or _fine(low)) // count) * count
+
     def middle(low: int, high: int) -> int | None:
-        step = grid or _fine(low)
+        step = step_at(low)
         between = (low + high) // 2 // step * step
         return between if low < between < high else None
 
-    batch = first
-    while batch > 1 and not (at(batch).unmoved and behind(at(batch))):
-        batch //= 2
+    def half(batch: int) -> int:
+        return max(count, batch // 2 // count * count)
+
+    batch = first = max(count, first // count * count)
+    while batch > count and not (at(batch).unmoved and behind(at(batch))):
+        batch = half(batch)
         at(batch)
     batch = first
-    while at(batch).unmoved or (at(batch).fits and at(batch).rate > at(max(1, batch // 2)).rate):
+    while at(batch).unmoved or (at(batch).fits and at(batch).rate > at(half(batch)).rate):
         if batch > LARGEST // 2:
             break
         batch *= 2
@@ -162,7 +172,7 @@ def sweep(
         for b in beside:
             if b is not None:
                 at(b)
-    return Curve(tuple(seen[b] for b in sorted(seen)), grid or _fine(best.batch if best else 1))
+    return Curve(tuple(seen[b] for b in sorted(seen)), step_at(best.batch if best else 1), count)
 
 
 def _fine(batch: int) -> int:

@@ -15,7 +15,8 @@ from minidnn.memory.planning import arrange, unproved
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.programs.autodiff import differentiate
 from minidnn.study import search
-from minidnn.study.search import Series, largest
+from minidnn.study.search import largest
+from minidnn.study.series import Series
 from minidnn.zoo.cifar10 import Cifar10Quick
 from tests.support.slow import usual_are
 
@@ -140,6 +141,36 @@ def test_superneurons_reaches_the_paper_s_batches(capsys, unbounded, name, paper
     assert row["batch"] >= paper and row["peak_bytes"] <= 12 * 10**9 < row["next_peak_bytes"]
 
 
+@pytest.mark.parametrize("policy, count", [("vdnn_all:m@8", 8), ("liveness:m@3", 3)])
+def test_in_parts_no_multiple_beyond_the_found_one_fits(policy, count):
+    """A batch that no number from 8 to 15 divides runs as a whole: what halving made of that was called the largest."""
+    budget, series = 12 * MIB, replace(BATCHES, batches=True)
+    found = largest(programs, series, policy, COSTS, budget, (4, 16))
+    assert found.multiple == count and found.size % count == 0 and found.refused.size == found.size + count
+    for beyond in range(found.size, 2 * found.size, count):
+        assert fits(beyond, policy, budget) == (beyond == found.size), beyond
+
+
+def test_a_policy_that_chooses_parts_is_tried_at_rounder_batches(monkeypatch):
+    """Batches of multiples of 8 need an eighth of the bytes."""
+
+    def plan(size, policy, costs, told):
+        arena = size * (1 if size % 8 == 0 else 8)
+        return {"TRAIN": SimpleNamespace(arena=arena, host_bytes=0, host_shared=0, ring=0, store_bytes=0, disk_bytes=0)}
+
+    monkeypatch.setattr(search, "unproved", plan)
+    monkeypatch.setattr(search, "verify_all", lambda schedules, budget: None)
+    odd = largest(lambda size: size, BATCHES, "best", COSTS, 1007, (3, 5))
+    assert odd.size == 125, "depths have no parts"
+    found = largest(lambda size: size, replace(BATCHES, batches=True), "best", COSTS, 1007, (3, 5))
+    assert found.size == 1000 and not found.ended and found.refused.size > found.size
+
+
+def test_multiples_of_a_series():
+    assert Series(6, 6, 100).multiples(8) == Series(24, 24, 100)
+    assert Series(1, 1, 7).multiples(8).top == -1
+
+
 @pytest.fixture
 def unbounded(monkeypatch):
     """The size that no plan places is not looked for: that takes longest, and has tests of its own."""
@@ -158,11 +189,11 @@ def placed(budget):
     return largest(programs, BATCHES, "vdnn_dyn", COSTS, budget, (1, 4)).size
 
 
-@pytest.mark.parametrize("found", usual_are([None, 40], [None, 1, 40]))
+@pytest.mark.parametrize("found", usual_are([None, 400], [None, 1, 40, 400]))
 def test_the_bound_excludes_the_size_that_it_names_and_not_the_one_before(found):
     budget, asked = 12 * MIB, []
-    beyond = search.excluded(programs, BATCHES, COSTS, budget, found, asked.append)
-    needs = [least_budget(programs(size), COSTS) for size in (beyond.size - 1, beyond.size)]
+    beyond = search.excluded(programs, replace(BATCHES, batches=True), COSTS, budget, found, asked.append)
+    needs = [least_budget(programs(size), COSTS, parts=False) for size in (beyond.size - 1, beyond.size)]
     assert needs[0] <= budget < needs[1] == beyond.least and len(asked) < 20
     assert placed(budget) < beyond.size
     assert search.excluded(programs, Series(1, 1, 2), COSTS, budget, 1, asked.append) is None

@@ -88,6 +88,17 @@ def test_the_search_goes_below_and_above_the_first(monkeypatch):
         assert len(asked) < 60
 
 
+def test_in_parts_only_their_multiples_are_tried(monkeypatch):
+    """Other batches run in other parts, or as a whole: here they do not fit."""
+    monkeypatch.setattr(tune, "planned", lambda programs, batch, *others: Point(
+        batch, batch / (1000 - abs(batch - 300)), moved=int(batch > 96), why="too large" if batch % 12 else ""
+    ))  # fmt: skip
+    for first in (5, 16, 100):
+        curve = sweep(lambda batch: (), first, "any@12", None)
+        assert abs(curve.best.batch - 300) <= curve.grid and curve.multiple == 12, first
+        assert all(p.fits for p in curve.points) and 84 <= curve.unmoved.batch <= 96
+
+
 def test_no_plan_is_quicker_than_the_ceiling():
     """All ops once by their fastest algorithms: what endless memory gives, less what waits for the first input."""
     net = Net.from_file(find("alexnet"))

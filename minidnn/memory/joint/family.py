@@ -21,14 +21,14 @@ from minidnn.program import Program
 class Family:
     """The bounds of one program on one device, whether its ops run as a whole or in parts."""
 
-    def __init__(self, program: Program, costs: Costs) -> None:
-        """Raises linear.NoSolver without the package highspy."""
-        self._whole, self._costs = program, costs
+    def __init__(self, program: Program, costs: Costs, parts: bool = True) -> None:
+        """parts: False: ops run as a whole only. Raises linear.NoSolver without the package highspy."""
+        self._whole, self._costs, self._parts = program, costs, parts
         self._bounds: dict[Program, LowerBound] = {}
 
     @cached_property
     def _parted(self) -> list[Program]:
-        return list(candidates(self._whole))
+        return list(candidates(self._whole)) if self._parts else []
 
     def _bound(self, program: Program) -> LowerBound:
         if program not in self._bounds:
@@ -64,13 +64,14 @@ def _lowest(found: Sequence[Bound | None]) -> Bound | None:
     return min((bound for bound in found if bound is not None), key=lambda bound: bound.seconds, default=None)
 
 
-def least_budget(programs: Sequence[Program], costs: Costs, enough: int = 0) -> int:
+def least_budget(programs: Sequence[Program], costs: Costs, enough: int = 0, parts: bool = True) -> int:
     """Bytes: no plan of the family keeps a budget below this, with these programs in one arena. It may be more than the
     least such number if it is at most `enough`.
 
+    parts: False: no plan of ops as a whole does. That number grows with the batch; the other depends on its divisors.
     Raises linear.NoSolver without the package highspy.
     """
     programs = [p.hosting(p.movable) for p in programs]
     base = homes(*programs).nbytes
     more = {p: base - homes(p).nbytes for p in programs}  # of the arena, for other programs
-    return max(Family(p, costs).least(enough - more[p]) + more[p] for p in programs)
+    return max(Family(p, costs, parts).least(enough - more[p]) + more[p] for p in programs)

@@ -119,6 +119,14 @@ def theirs(name: str) -> bool:
     return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))
 
 
+def parts(name: str) -> int | None:
+    """In how many parts of the batch large ops run under this policy; 1: as a whole; None: as many as it chooses."""
+    base, _, count = name.partition(AT)
+    if count:
+        return int(count)
+    return None if base in PARTING else 1
+
+
 def find(name: str, budgeted: bool = False) -> Policy:
     """The policy of that name. Raises NoSuchPolicy, with a hint or with all names, and PlanError or OSError for a file.
 

@@ -26,7 +26,8 @@ from minidnn.programs.updates import TrainSpec
 from minidnn.study.reproduce.layrub_plans import caffes
 from minidnn.study.reproduce.row import MIB, Row, Tell, Trial
 from minidnn.study.reproduce.several import MOST, Together, together
-from minidnn.study.search import Series, largest
+from minidnn.study.search import largest
+from minidnn.study.series import Series
 from minidnn.study.tune import Curve, sweep
 from minidnn.training.solver_file import understand
 

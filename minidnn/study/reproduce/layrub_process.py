@@ -29,7 +29,8 @@ from minidnn.study.reproduce.layrub_plans import (
 )
 from minidnn.study.reproduce.papers import layrub as paper
 from minidnn.study.reproduce.row import FITTED, MIB, Row, Tell, Trial, higher, lower
-from minidnn.study.search import Series, largest
+from minidnn.study.search import largest
+from minidnn.study.series import Series
 
 SYSTEM = "layrub"
 DRAWN = ("resnet50", "resnet1001")  # the nets of Table 6 through which the line is drawn

@@ -27,7 +27,8 @@ from minidnn.programs.updates import TrainSpec
 from minidnn.study.layer_steps import LayerSteps, layer_steps
 from minidnn.study.reproduce.papers import superneurons as papers
 from minidnn.study.reproduce.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower
-from minidnn.study.search import Largest, Series, largest
+from minidnn.study.search import Largest, largest
+from minidnn.study.series import Series
 from minidnn.training.solver_file import understand
 
 SYSTEM = "superneurons"
