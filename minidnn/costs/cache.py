@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
 from minidnn.costs.estimates import by_host
+from minidnn.costs.parts import JOINS, join, share
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
@@ -150,15 +151,37 @@ def _beside(found: Any) -> list[dict[str, Any]]:
 
 
 def measured(device: Device, known: Measurements) -> Costs:
-    """Costs from measurements alone. Their `choices` raises ValueError for an op that was not measured."""
+    """Costs from measurements alone, of whole ops and by these of their parts (costs/parts.py). Their `choices` raises
+    ValueError for an op that was not measured."""
+    start = min(known.seconds.values(), default=0.0)
+
+    def part_seconds(op: Op, algorithm: Algorithm) -> float | None:
+        """None: the whole op has no such algorithm, or it was refused."""
+        alike = [key(op.whole, a) for a in device.algorithms(op.whole) if a.name == algorithm.name]
+        return next((share(op, known.seconds[k], start) for k in alike if k in known.seconds), None)
+
+    def choices_of(op: Op) -> Iterator[Choice]:
+        for algorithm in device.algorithms(op):
+            k = key(op, algorithm)
+            if k in known.refused:
+                continue
+            if k in known.seconds:
+                yield Choice(algorithm, known.seconds[k])
+            elif op.part is not None:
+                if (seconds := part_seconds(op, algorithm)) is not None:
+                    yield Choice(algorithm, seconds)
+            else:
+                large = JOINS[op.kind]
+                yield Choice(algorithm, join(op, known.seconds[key(large, device.algorithms(large)[0])], start))
 
     def choose(op: Op) -> tuple[Choice, ...]:
         try:
-            named = {key(op, a): a for a in device.algorithms(op)}
-            return tuple(Choice(a, known.seconds[k]) for k, a in named.items() if k not in known.refused)
+            found = tuple(choices_of(op))
         except KeyError:
-            why = f"{op.name} has not been measured on {device.name}: run `minidnn profile` again"
-            raise ValueError(why) from None
+            found = ()
+        if not found:
+            raise ValueError(f"{op.name} has not been measured on {device.name}: run `minidnn profile` again")
+        return found
 
     out, out_drags = _beside_ops(known, "out")
     back, in_drags = _beside_ops(known, "in")

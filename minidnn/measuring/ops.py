@@ -5,6 +5,8 @@ many times without a gap, so that the time of its launch does not count. On a de
 within whole steps count instead, if there is room for such steps (measuring/steps.py). Costs do not say how much copies
 and ops slow each other down (docs/costs.md).
 
+Ops in parts of the batch are not measured: their seconds follow from those of the whole (costs/parts.py).
+
 An algorithm that the device refuses to run is dropped and kept as refused. The next start leaves it out, too.
 Communications between ranks are not measured here (measuring/ranks.py).
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from minidnn.costs import Costs, Measurements, key, measured
+from minidnn.costs.parts import JOINS
 from minidnn.measuring.bench import Tell, each
 from minidnn.measuring.link import Link, link
 from minidnn.measuring.steps import within_steps
@@ -38,14 +41,13 @@ def measure(
     failed, and BadInput if the device has refused every algorithm of an op.
     """
     wanted: dict[str, tuple[Op, Algorithm]] = {}
-    for program in programs:
-        for op in program.ops:
-            for algorithm in () if op.on_net else device.algorithms(op):
-                k = key(op, algorithm)
-                if k in known.refused and not again:
-                    device.drop(op, algorithm, KernelFailed(known.refused[k]))
-                elif again or k not in known.seconds:
-                    wanted.setdefault(k, (op, algorithm))
+    for op in (*JOINS.values(), *(op for program in programs for op in program.ops)):
+        for algorithm in () if op.on_net else device.algorithms(op):
+            k = key(op, algorithm)
+            if k in known.refused and not again:
+                device.drop(op, algorithm, KernelFailed(known.refused[k]))
+            elif again or k not in known.seconds:
+                wanted.setdefault(k, (op, algorithm))
     link_wanted = again or not (known.bandwidth_out and known.beside)
     if wanted or link_wanted:
         known.check_writable()

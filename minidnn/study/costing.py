@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from minidnn.costs import Costs, Measurements, disks
 from minidnn.costs.net import among
+from minidnn.costs.parts import JOINS
 from minidnn.study import gpus
 from minidnn.study.subject import Subject
 from minidnn.training.setting import Setting
@@ -44,7 +45,7 @@ def _alone(subject: Subject, sizes: bool) -> Costs:
     known = measurements(device)
     if known.problem:
         say(f"minidnn: {known.problem}", file=sys.stderr)
-    ops = [op for program in subject.programs for op in program.ops]
+    ops = [*JOINS.values(), *(op for program in subject.programs for op in program.ops)]
     return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
 
 

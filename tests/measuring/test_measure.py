@@ -11,6 +11,7 @@ import pytest
 from minidnn import costs
 from minidnn.backends import open_device
 from minidnn.backends.cuda.cudnn import NoPlan
+from minidnn.costs.parts import JOINS
 from minidnn.layers.convolution import ConvolutionAttrs
 from minidnn.measuring import bench, link, steps
 from minidnn.measuring import ops as study
@@ -18,6 +19,9 @@ from minidnn.memory.execution import threads
 from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.execution.threads import Threads
+from minidnn.memory.parts import parted
+from minidnn.memory.parts.regions import largest, regions
+from minidnn.memory.planning import arrange
 from minidnn.optimizers import SGD
 from minidnn.program import Algorithm, Op, Pass, Program, Tensor
 from minidnn.programs.build import programs
@@ -47,7 +51,7 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, small_copies):
     known = costs.measurements(device, tmp_path)
     found = study.measure(device, [program(), program()], known, tell=lambda *what: told.append(what))
     ops = program().ops
-    of = sum(len(device.algorithms(op)) for op in ops)
+    of = sum(len(device.algorithms(op)) for op in (*ops, *JOINS.values()))
     alone = [t for t in told if not t[2].startswith("steps of")]
     assert [t[0] for t in alone] == list(range(of)) and all(t[1] == of for t in alone)
     assert found.origin == "measured" and found.bandwidth_out > 0 and found.latency > 0
@@ -63,7 +67,37 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, small_copies):
     assert sum("conv." in t[2] for t in told) == sum(len(device.algorithms(op)) for op in program(2).ops)
     told.clear()
     study.measure(device, [program()], again, again=True, tell=lambda *what: told.append(what))
-    assert sum("conv." in t[2] for t in told) == of
+    assert sum(t[:2] == (t[0], of) for t in told) == of
+
+
+def test_ops_in_parts_have_seconds_by_those_of_the_whole(tmp_path):
+    """They ended in an internal error. All parts together take no less than the whole; copies go by their bytes."""
+    device = open_device("cpu")
+    whole = programs(load("cifar10_quick").with_batch(32), None, ("TRAIN",))["TRAIN"]
+    known = costs.measurements(device, tmp_path)
+    known.bandwidth_out = known.bandwidth_in = 1e9
+    for i, op in enumerate((*whole.ops, *JOINS.values())):
+        known.seconds |= {costs.key(op, a): 1e-3 * (i + 1) for a in device.algorithms(op)}
+    found = costs.measured(device, known)
+    made = parted(whole, regions(whole, largest(whole) // 4, 4))
+    taken = {}
+    for op in made.ops:
+        for c in found.choices(op):
+            assert c.seconds > 0
+            if op.part is not None:
+                taken.setdefault((op.whole, c.algorithm.name), []).append(c.seconds)
+    assert {len(each) for each in taken.values()} == {4}
+    for (op, name), each in taken.items():
+        (at_once,) = (c.seconds for c in found.choices(op) if c.algorithm.name == name)
+        assert at_once <= sum(each) <= at_once + 4 * 1e-3
+    large, small = JOINS["concat.forward"], next(op for op in made.ops if op.name.endswith(".join"))
+    assert found.choices(small)[0].seconds == pytest.approx(
+        1e-3 + (found.choices(large)[0].seconds - 1e-3) * small.nbytes / large.nbytes
+    )
+    assert arrange([whole], "liveness:p@4", found).schedules["TRAIN"].program.parts
+    known.seconds = {k: s for k, s in known.seconds.items() if not k.startswith("convolution.forward")}
+    with pytest.raises(ValueError, match=r"conv1\.forward\[0:8\] has not been measured on cpu"):
+        costs.measured(device, known).choices(next(op for op in made.ops if op.name == "conv1.forward[0:8]"))
 
 
 @pytest.mark.slow
@@ -318,15 +352,15 @@ def test_a_second_start_measures_nothing(tmp_path, monkeypatch, refused):
         return found, known
 
     first, known = start()
-    assert (
-        len(calls) == 6 and len(known.seconds) == (3 if refused else 6) and len(known.refused) == 6 - len(known.seconds)
-    )
+    convolutions = [k for k in known.seconds if k.startswith("convolution")]
+    assert len(calls) == 6 + len(JOINS) and len(convolutions) == (3 if refused else 6)
+    assert len(known.refused) == 6 - len(convolutions)
     again, kept = start()
     assert not calls and (kept.seconds, kept.refused) == (known.seconds, known.refused)
     for op in program().ops:
         assert again.choices(op) == first.choices(op) and len(first.choices(op)) == (1 if refused else 2)
     start(again=True)
-    assert len(calls) == 6, "what was refused is tried again, too"
+    assert len(calls) == 6 + len(JOINS), "what was refused is tried again, too"
 
 
 def test_measuring_goes_on_with_the_next_plan_and_ends_where_there_is_none(tmp_path):
