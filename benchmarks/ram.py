@@ -4,11 +4,12 @@
     python -m benchmarks.ram --cases resnet18:8 --disk /scratch  one net, also through a disk
     python -m benchmarks.ram --save                              also writes benchmarks/results/ram-<machine>.*
 
-Each run is a process of its own: it trains some iterations, tests, saves a snapshot and ends. Its largest resident
-size is the kernel's figure (`wait4`). The runs of a net are under `liveness`, and under `--ram` at parts of what
-liveness took and at the least that is not refused, each without a disk and with one. They take turns, an iteration
+Each run is a process of its own: it trains some iterations, tests two batches, saves a snapshot and ends. Its largest
+resident size is the kernel's figure (`wait4`). The runs of a net are under `liveness`, and under `--ram` at parts of
+what liveness took and at the least that is not refused, each without a disk and with one. They take turns, an iteration
 each; the ratio is that to the iteration of `liveness` in the same round. Where PyTorch is installed, it trains the same
-net beside them, eager and layer by layer (benchmarks/peer.py). The snapshots must have the same bytes.
+net beside them, eager and layer by layer (benchmarks/peer.py). A plan may take leaner algorithms; where they are the
+same, the snapshots must have the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -32,14 +34,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine
+from minidnn.memory.parts.whole import as_whole, name_by_numbers
+from minidnn.program import Algorithm, Op
 
 CASES = "resnet18:8,resnet50:8,vgg16:4,densenet121:8"
 PARTS = "70,50"
 MIB = 2**20
+TESTED = 2  # batches
 LEAST = 6  # trials of the least limit: planning for it shows what else is needed
 FIELDS = dict(
-    base_lr=0.01, weight_decay=5e-4, lr_policy="fixed", seed=1, device="cpu", workers=0, snapshot_prefix="net"
-)
+    base_lr=0.01, weight_decay=5e-4, lr_policy="fixed", seed=1, device="cpu", workers=0, snapshot_prefix="net",
+    test_iter=[1], test_interval=1000,
+)  # fmt: skip
 Given = dict[str, Any]
 
 
@@ -61,13 +67,13 @@ def ours(given: Given) -> None:
         a, plan = solver.arrangement, solver.arrangement.schedules["TRAIN"].plan
         answer(
             foreseen=solver.session.ram.total, arena=a.arena, host=a.off_device, disk=a.on_disk, policy=a.policy,
-            runs_again=len(plan.order) - len(set(plan.order)),
+            runs_again=len(plan.order) - len(set(plan.order)), numbers=numbers(plan.algorithm),
         )  # fmt: skip
         for line in sys.stdin:
             if line.strip() == "end":
                 break
             answer(seconds=solver.step().seconds)
-        solver.session.step("TEST")
+        solver.test(TESTED)
         saved = solver.save().path
     answer(digest=digest(saved))
 
@@ -95,6 +101,12 @@ def theirs(given: Given) -> None:
         trainer.step().item()
         answer(seconds=perf_counter() - began)
     answer()
+
+
+def numbers(algorithm: Mapping[Op, Algorithm]) -> str:
+    """A digest of the algorithms as far as the numbers depend on them: those of whole ops, and how sums are parted."""
+    found = sorted((op.name, name_by_numbers(op, a)) for op, a in as_whole(algorithm).items() if "[" not in op.name)
+    return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 def answer(**what: Any) -> None:
@@ -219,6 +231,7 @@ def _least(name: str, given: Given, folder: Path) -> Run:
         tell(f"{name}: {limit / MIB:.0f} MiB")
         run.start(folder)
         if run.refused is None:
+            run.step()
             run.end()
             break
         limit = max(run.refused, limit + MIB)
@@ -240,7 +253,7 @@ def row(net: str, batch: int, run: Run, base: Run) -> dict[str, Any]:
         "disk_bytes": run.told.get("disk"), "policy": run.told.get("policy"), "runs_again": run.told.get("runs_again"),
         "seconds": median(run.seconds[1:]) if run.seconds[1:] else None,
         "ratio": median(ratios) if ratios else None, "ratio_low": min(ratios, default=None),
-        "ratio_high": max(ratios, default=None), "sha256": run.digest,
+        "ratio_high": max(ratios, default=None), "sha256": run.digest, "algorithms_sha256": run.told.get("numbers"),
     }  # fmt: skip
 
 
@@ -249,8 +262,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         return "" if n is None else f"{n / MIB:.0f}"
 
     lines = [
-        "| net | run | allowed | foreseen | from outside | off | on disk | s | × liveness | sha256 |",
-        "|---|---|" + "---:|" * 7 + "---|",
+        "| net | run | allowed | foreseen | from outside | off | on disk | s | × liveness | algorithms | sha256 |",
+        "|---|---|" + "---:|" * 7 + "---|---|",
     ]
     for r in rows:
         off = ""
@@ -262,7 +275,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         seconds = "" if r["seconds"] is None else f"{r['seconds']:.2f}"
         sizes = [mib(r[name]) for name in ("limit_bytes", "foreseen_bytes", "resident_bytes")]
         cells = [f"{r['net']}, {r['batch']}", r["run"], *sizes, off, mib(r["disk_bytes"] or None), seconds, ratio]
-        lines.append(f"| {' | '.join(cells)} | {(r['sha256'] or '')[:12]} |")
+        digests = [(r[name] or "")[:12] for name in ("algorithms_sha256", "sha256")]
+        lines.append(f"| {' | '.join([*cells, *digests])} |")
     return "\n".join(lines)
 
 
@@ -302,9 +316,11 @@ def main() -> int:
         place.with_suffix(".md").write_text(
             f"`{command}`, {about['date']}, {about['cpu']}, {about['cores']} cores.\n\n{text}\n"
         )
-    differ = {r["net"] for r in rows if len({x["sha256"] for x in rows if x["net"] == r["net"] and x["sha256"]}) > 1}
-    for net in sorted(differ):
-        tell(f"{net}: the snapshots differ")
+    found = {(r["net"], r["algorithms_sha256"], r["sha256"]) for r in rows if r["algorithms_sha256"]}
+    alike = Counter((net, algorithms) for net, algorithms, _ in found)
+    differ = sorted({net for (net, _), count in alike.items() if count > 1})
+    for net in differ:
+        tell(f"{net}: the snapshots differ, with the same algorithms")
     return 1 if differ else 0
 
 

@@ -1,5 +1,5 @@
-"""Batches, each a pure function of (dataset, transform, seed, position); a thread makes the next one ahead of time, or
-worker processes make the next two (data/workers.py).
+"""Batches, each a pure function of (dataset, transform, seed, position); a thread makes the next one ahead of time if
+it is asked to, or worker processes make the next two (data/workers.py).
 
 A position counts samples since training began. In TRAIN each epoch has an order of its own, in TEST the dataset's
 order. A batch may begin in one epoch and end in the next. So a resumed run just asks for another position.
@@ -27,8 +27,8 @@ _SKIP = 10  # its lane of the random numbers (data/random.py)
 
 
 class Loader:
-    """`take(position)` returns a batch and lets a thread make the following one; `take_raw` leaves the transform to the
-    device. `shape` is the shape of a batch."""
+    """`take(position)` returns a batch, and `ahead()` lets a thread make the following one; `take_raw` leaves the
+    transform to the device. `shape` is the shape of a batch."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Loader:
         self._process = os.getpid()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-loader")
         self._next: tuple[Callable, int, Future] | None = None  # (how it is made, its position, the batch)
+        self._following: tuple[Callable, int] | None = None  # how the batch after the last one is made, its position
         self._workers = (
             Workers(self._count, self._staging, self._make, self.indices, self._where) if self._count else None
         )
@@ -153,15 +154,22 @@ class Loader:
             if ready:
                 ready[2].cancel()
             result = self._thread.submit(make, position).result()
-        following = position + self.batch_size
-        self._next = (make, following, self._thread.submit(make, following))
+        self._following = make, position + self.batch_size
         return result
+
+    def ahead(self) -> None:
+        """Let the thread make the batch that follows the one last taken. So there is one batch in memory at a time, if
+        the caller has let go of that. Workers do so by themselves."""
+        following, self._following = self._following, None
+        if following is not None and self._process == os.getpid():
+            make, position = following
+            self._next = make, position, self._thread.submit(make, position)
 
     def close(self) -> None:
         """End the thread and the workers."""
         if self._workers is not None:
             self._workers.close()
-        self._next = None
+        self._next = self._following = None
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> Loader:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-PIECE = 8 * 2**20  # bytes that a piece has at most, unless one row alone has more
+PIECE = 2**20  # bytes that a piece has at most, unless one row alone has more
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class BudgetError(BadInput):
         self.needed, self.smallest, self.host, self.worst, self.kept = needed, smallest, host, worst, tuple(kept)
 
     def __reduce__(self) -> tuple[type[BudgetError], tuple[object, ...]]:
-        return type(self), (str(self), self.needed, self.smallest, self.host, self.worst)
+        return type(self), (str(self), self.needed, self.smallest, self.host, self.worst, self.kept)
 
 
 class RingError(BudgetError):

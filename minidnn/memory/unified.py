@@ -70,6 +70,9 @@ def _within(
         try:
             found = arrange(programs, policy, costs, limit if budget is None else min(limit, budget), room)
         except BudgetError as error:
+            larger = [device for device, beside in error.kept if device is not None and beside == room]
+            if error.host and larger and budget is None:
+                raise _refusal(policy, min(larger) + host, total, f": {error}") from None
             if error.host and room != host_budget:  # the policy sends tensors to the host all the same
                 room = host_budget
                 continue

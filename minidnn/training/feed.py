@@ -103,6 +103,10 @@ class Feed:
                 self._check(reader, found[t], position)
         return found
 
+    def ahead(self) -> None:
+        """Begin to make the batch that follows the last one."""
+        self.loader.ahead()
+
     def _labels(self, values: np.ndarray, t: Tensor, position: int) -> np.ndarray:
         """Labels in the shape of their tensor, int32. Raises DataError for numbers that are not whole."""
         if values.dtype.kind == "f" and (wrong := values != np.rint(values)).any():
@@ -179,6 +183,9 @@ class Filled:
                 what = f"{found[wrong][0]:g} names none of the {reader.classes} classes of layer {reader.layer}"
                 raise DataError(f"layer {self.name}: its filler's label {what}")
         return found.astype(np.int32) if t.role is Role.LABEL else found
+
+    def ahead(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

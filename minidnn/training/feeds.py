@@ -113,11 +113,16 @@ class Feeds:
 
     def _write(self, machine: Machine, program: Program, position: int) -> None:
         for feed in self.feeds:
-            for tensor, array in feed.values(program, self.first(feed, position)).items():
-                if tensor.role is Role.LABEL:
-                    self.labels[tensor] = array
-                if tensor in program.inputs:
-                    machine.write(tensor, array, program.name)
+            self._write_of(feed, machine, program, position)
+        for feed in self.feeds:  # not before: the next batch takes the memory of this one
+            feed.ahead()
+
+    def _write_of(self, feed: Feed | Filled, machine: Machine, program: Program, position: int) -> None:
+        for tensor, array in feed.values(program, self.first(feed, position)).items():
+            if tensor.role is Role.LABEL:
+                self.labels[tensor] = array
+            if tensor in program.inputs:
+                machine.write(tensor, array, program.name)
 
     def first(self, feed: Feed | Filled, position: int) -> int:
         """The position of a feed's batch, as it counts itself, at this position of all feeds."""

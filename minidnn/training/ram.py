@@ -16,7 +16,7 @@ from minidnn.costs import Costs
 from minidnn.data import source_of, staged
 from minidnn.layers.rows import PIECE
 from minidnn.memory.budget import RamError
-from minidnn.memory.execution.host import physical_memory, release_freed, resident_memory
+from minidnn.memory.execution.host import physical_memory, release_freed, resident_memory, return_large
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.schedule import Arrangement, aligned
@@ -29,9 +29,9 @@ from minidnn.training.setting import Setting
 # Measured on the models (benchmarks/ram.py): what a process grows by once it is planned, the counted parts apart.
 BASE = 8 * 2**20  # bytes: threads, library buffers
 PER_OP = 8 * 1024  # bytes: an op's binding and generated code
+PLAN_PER_OP = 14 * 1024  # bytes: an op's plan, with its instructions
 GRAIN = 2 * 2**20  # bytes; what the process has is rounded up to these, so that no plan depends on its every page
-ATTEMPTS = 3  # plans for a limit: planning takes memory itself, and ops in parts take more
-HANDS = 2  # copies of a batch on its way: one that a loader makes ahead, one that is being written to the host's part
+ATTEMPTS = 5  # plans for a limit: a plan takes memory itself, and ops in parts take more
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Ram:
     plan: int  # the arena, where the device computes in this memory, and the host's part
     process: int  # interpreter, libraries, programs and plans
     data: int  # datasets that are held in memory and not in `process` yet
-    batches: int
+    batches: int  # of each program one, which its loader has made ahead, and one that a batch is being made of
     workers: int  # batches in the memory that worker processes share, and what each process has for itself
     working: int  # generated kernels, threads, and pieces of weights in a save
     closing: int  # what lives across steps, copied from a device's own memory at the end of the run
@@ -102,19 +102,18 @@ class Residence:
 
     def _ram(self, programs: Sequence[Program], plan: int = 0) -> Ram:
         """The bytes of a run of these programs, whose plan takes `plan` bytes."""
-        batches = sum(
-            t.nbytes
+        batches = [
+            sum(t.nbytes for t in p.inputs if t.role is Role.INPUT)
             for p in programs
-            for t in p.inputs
-            if t.role is Role.INPUT and p.name not in ("BEGIN", "ACCUMULATE")  # their batches are TRAIN's
-        )
+            if p.name not in ("BEGIN", "ACCUMULATE")  # their batches are TRAIN's
+        ]
         lasting = {t: t.nbytes for p in programs for t in p.late().lasting}
         piece = min(PIECE, max(lasting.values(), default=0))
         return Ram(
             plan=plan,
             process=aligned(resident_memory(), GRAIN),
             data=sum(_data(graph) for graph in self.unread),
-            batches=HANDS * batches,
+            batches=sum(batches) + max(batches, default=0),
             workers=self.staging,
             working=BASE + PER_OP * sum(len(p.ops) for p in programs) + piece,
             closing=sum(lasting.values()) if self.own_memory else 0,
@@ -139,12 +138,17 @@ class Residence:
         self, programs: Sequence[Program], policy: str, costs: Costs, setting: Setting, limit: int
     ) -> Arrangement:
         """The policy's plan that takes at most `limit` bytes of this machine's memory, with all that is beside it."""
+        return_large()
         ram = self._ram(programs)
         room = limit - ram.total
+        spare = max(0, min(room, PLAN_PER_OP * sum(len(p.ops) for p in programs)))
         for _ in range(ATTEMPTS):
             try:
-                found = self._arranged(programs, policy, costs, setting, max(0, room))
+                found = self._arranged(programs, policy, costs, setting, max(0, room - spare))
             except TotalError as error:
+                if spare:  # it may do without
+                    spare = 0
+                    continue
                 needed = limit - room + error.smallest
                 raise RamError(
                     f"{policy} would take about {text(needed)} of RAM, and {text(limit)} are allowed: "
@@ -156,7 +160,9 @@ class Residence:
             ram = self.ram(found)
             if ram.total <= limit:
                 return found
-            room -= ram.total - limit
+            room, spare = room - spare - (ram.total - limit), GRAIN
+            del found  # before the next one comes
+            release_freed()
         refused = ram.refusal(policy, limit)
         assert refused is not None
         raise refused

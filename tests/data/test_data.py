@@ -274,7 +274,9 @@ class TestLoader:
 
         with Loader(Watched(data.name, data.images, data.labels), 4) as loader:
             loader.take(0)
-            made.wait()  # it is not asked for
+            assert not made.wait(0.05), "its memory may still be that of the last batch"
+            loader.ahead()
+            assert made.wait(600), "it is not asked for"
 
     def test_what_fails_on_the_thread_is_raised_here(self):
         data = numbered()
@@ -287,6 +289,7 @@ class TestLoader:
 
         with Loader(Broken(data.name, data.images, data.labels), 4) as loader:
             loader.take(0)
+            loader.ahead()
             with pytest.raises(DataError, match="disk on fire"):
                 loader.take(4)
             assert loader.take(8)[1].shape == (4,)

@@ -7,6 +7,8 @@ import ctypes
 import os
 from pathlib import Path
 
+M_MMAP_THRESHOLD, LARGE = -3, 1 << 20  # mallopt(3): a parameter, and its value in bytes
+
 
 def physical_memory() -> int:
     """Bytes of RAM of this machine, or the limit of its container if that is less."""
@@ -30,6 +32,13 @@ def release_freed() -> None:
     """Give back to the system what this process has freed and the C library keeps for itself (glibc does)."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def return_large() -> None:
+    """Let the C library (glibc) give each large block back to the system as soon as it is freed, from now on. Else it
+    keeps some for later, in each thread: batches that nobody has any more."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def free_memory() -> int:

@@ -36,6 +36,7 @@ FEWER = (1.0, 0.9, 0.0)  # of a long program: each is placed, which takes second
 LEANEST = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # parts by which limits of lean plans exceed the bound's least
 LESS = 3  # times that fewer bytes may be live, each time by as many as the arena exceeds the budget
 ATTEMPTS = 3  # lean plans that are placed
+FINE = 64  # the search for the least limit ends once those that are and are not kept differ by 1/64
 NEAR = 1.0001  # of the bound: a start this good is not searched
 
 
@@ -119,18 +120,31 @@ class Planner:
         self.evaluator.filled = 0
         least = self.bound.least()
         plans: list[tuple[int, int, Plan]] = []
+        low, high = least, 0  # the largest limit below those that are kept, and the smallest that is
         for part in LEANEST:
-            relaxed = self.bound.relaxed(int(least * (1 + part)))
-            if relaxed is None:
-                continue
-            self._away(relaxed)
-            self._round(relaxed)
-            if self.repair.walk(int(least * (1 + part)), 0) is not None:
-                plan = self.evaluator.plan()
-                plans.append((self.arena(plan, 0), len(plans), plan))
+            limit = int(least * (1 + part))
+            if (plan := self._lean(limit)) is not None:
+                plans.append((self.arena(plan, 0), limit, plan))
+                high = high or limit
                 if len(plans) == ATTEMPTS:
                     break
+            elif not high:
+                low = limit
+        while high - low > high // FINE:
+            middle = (low + high) // 2
+            if (plan := self._lean(middle)) is not None:
+                plans.append((self.arena(plan, 0), middle, plan))
+            low, high = (middle, high) if plan is None else (low, middle)
         return min(plans)[2] if plans else Plan()
+
+    def _lean(self, limit: int) -> Plan | None:
+        """A plan with so many live bytes at most, whatever its seconds."""
+        relaxed = self.bound.relaxed(limit)
+        if relaxed is None:
+            return None
+        self._away(relaxed)
+        self._round(relaxed)
+        return None if self.repair.walk(limit, 0) is None else self.evaluator.plan()
 
     # ---- starts
 
