@@ -77,13 +77,13 @@ class _Search:
         else:
             fits = [self.attempt(change) for change in self._whole()]
             if self.sized:
-                part = self.batches(Change())
+                found = self.batches(Change())
                 if self.better and not any(fits):
-                    part = self.batches(Change(policy=self.better))
-                if part is not None and not any(fits):
+                    found = self.batches(Change(policy=self.better))
+                if found is not None and not any(fits):
                     for change in (Change(no_fusion=True), *(Change(format=format) for format in asked.formats)):
                         if change in {t.change for t in self.answer.tried}:
-                            self.roughly(replace(change, policy=self.better), part)
+                            self.roughly(replace(change, policy=self.better), found)
         if asked.budget is not None:
             self._larger()
 
@@ -158,23 +158,20 @@ class _Search:
         self.answer.tried.append(Tried(change, True, found.arena, True, batch, seconds, found.off_device, note))
         return True
 
-    def batches(self, change: Change) -> float | None:
-        """Find the largest batch that fits after the change. Returns which part it is of the largest that the bound
-        allows ops as a whole; None if no batch fits."""
+    def batches(self, change: Change) -> int | None:
+        """Find the largest batch that fits after the change; None if none does."""
         asked = self.asked
         if asked.batch is None or asked.batch == 1 or not self._exists(replace(change, batch=1)):
             return None
         top = self._top(change)
         if change == Change() and self.answer.least is not None and self.answer.least > self.limit:
             self.answer.largest_batch = top
-        policy = change.policy or asked.policy
-        whole = parts(policy) == 1
-        if whole and top == 0:
+        if top == 0:
             return None
-        most = top if whole else asked.batch - 1
+        most = asked.batch - 1 if top is None else top
         found = largest(
             lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most, batches=True),
-            policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
+            change.policy or asked.policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
             (max(1, most // 2), most), asked.host_budget,
             watch=lambda t: self.tell(f"trying {replace(change, batch=t.size)}"),
         )  # fmt: skip
@@ -182,17 +179,17 @@ class _Search:
             return None
         above = "" if found.refused is None else f"{found.refused.size} was tried and does not fit"
         self.plan(replace(change, batch=found.size), above)
-        return found.size / max(1, top)
+        return found.size
 
-    def roughly(self, change: Change, part: float) -> None:
+    def roughly(self, change: Change, found: int) -> None:
         """Find a batch that fits after the change, and is larger than those before; not the largest, which takes long.
 
-        part: of the largest batch that the bound allows, as other searches reached it"""
-        top = self._top(change)
+        found: the largest batch that was found without it. Where the bound asks for fewer bytes, more may fit."""
+        assert self.asked.batch is not None and self.answer.least is not None
         known = max((t.batch or 0 for t in self.answer.tried if t.fits), default=0)
-        above = f"no plan of ops as a whole fits above batch {top}"
-        for size in (int(top * part * share) for share in SHARES):
-            if size > known and self.plan(replace(change, batch=size), above):
+        about = min(self.asked.batch, found * self.answer.least / self.least(*self.varied(change)))
+        for size in (int(about * share) for share in SHARES):
+            if size > known and self.plan(replace(change, batch=size), "larger ones were not tried"):
                 return
 
     def _exists(self, change: Change) -> bool:
@@ -203,9 +200,12 @@ class _Search:
             return False
         return True
 
-    def _top(self, change: Change) -> int:
-        """The largest batch below the asked one at which the bound does not exclude ops as a whole, by halving."""
+    def _top(self, change: Change) -> int | None:
+        """The largest batch below the asked one that the bound does not exclude, by halving; None under a policy of
+        parts, for which larger ones may fit where smaller ones do not."""
         assert self.asked.batch is not None
+        if parts(change.policy or self.asked.policy) != 1:
+            return None
         low, high = 0, self.asked.batch
         while high - low > 1:
             middle = (low + high) // 2

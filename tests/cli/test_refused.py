@@ -59,9 +59,14 @@ def test_what_the_bound_says_holds(folder, capsys):
     asked = shlex.split(next(iter(ASKED)))
     told = planned(capsys, *asked, code=2)["refused"]
     assert told["limit_bytes"] < told["least_bytes"] <= told["reached_bytes"]
-    (tried,) = (r["change"]["batch"] for r in told["remedies"] if "batch" in r["change"])
+    assert told["largest_batch"] is None, "a larger batch may fit in parts"
+    asked += ["--policy", "recompute_all:m"]
+    told = planned(capsys, *asked, code=2)["refused"]
+    (tried,) = (r["change"]["batch"] for r in told["remedies"] if r["change"].keys() == {"batch"})
     assert tried <= told["largest_batch"] < 32
-    assert main(["plan", *asked, "--batch", str(told["largest_batch"] + 1), "--listing"]) == 2
+    for policy in ("recompute_all:m", "best"):
+        more = ["--batch", str(told["largest_batch"] + 1), "--policy", policy, "--listing"]
+        assert main(["plan", *asked, *more]) == 2
 
 
 def test_no_batch_helps_if_the_weights_alone_are_too_many(folder, capsys):
