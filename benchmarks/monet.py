@@ -137,12 +137,15 @@ def rows(network: str, fused: bool) -> Iterator[Row]:
             yield row | {"cpu_seconds": time.process_time() - begin}
 
 
+EXCLUDED = "no, nor can any plan of ops as a whole"
+
+
 def reached(row: Row, way: str, part: float) -> str:
     """Whether the overhead is at most `part` of MONeT's; whether the bound leaves that possible where it is not."""
     goal, ours, bound = part * row["monet_percent"], row[f"{way}_percent"], row[f"{way}_bound_percent"]
     if ours is not None and ours <= goal:
         return "yes"
-    return "no" if bound is not None and bound <= goal else "no, nor can any plan of ops as a whole"
+    return "no" if bound is not None and bound <= goal else EXCLUDED
 
 
 HEADINGS = [
@@ -169,7 +172,7 @@ def summary(all_rows: Sequence[Row]) -> list[str]:
         answers = [reached(r, way, part) for r in all_rows]
         told.append(
             f"{name} at most {part:g} x MONeT's overhead: {answers.count('yes')} of {len(answers)} budgets; "
-            f"{answers.count("no, nor can any plan of ops as a whole")} more are excluded by the bound"
+            f"{answers.count(EXCLUDED)} more are excluded by the bound"
         )
     return told
 
