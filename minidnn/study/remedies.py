@@ -18,14 +18,13 @@ from minidnn.memory.joint.family import least_budget
 from minidnn.memory.lowering.placement import homes
 from minidnn.memory.plan import Plan
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED, parts
+from minidnn.memory.policies import BUDGETED, STAYING, parts
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.program import Program
 from minidnn.study.change import Answer, Asked, Change, Tried
 from minidnn.study.search import largest
 from minidnn.study.series import Series
 
-STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
 SHARES = 0.95, 0.85  # of the batch that may just fit: what is tried where a rough answer does
 Tell = Callable[[str], None]
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput, near
+from minidnn.memory.lowering.host import host_room
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.accudnn import accudnn
@@ -81,12 +82,15 @@ DEFAULT = "liveness"  # the policy if none is named: the fastest of those that n
 BUDGETED = "best"  # the policy if none is named, but a budget is
 AT = "@"  # before the number of parts in which large ops run
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
-OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "accudnn", "superneurons", "layrub"
+STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
+OTHERS = *STAYING, "vdnn_pp", "accudnn", "superneurons", "layrub"
 
 
 def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
     """Copies, re-runs, algorithms, parts; all by costs."""
-    plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS], parts)
+    room = host_room(program, costs)
+    others = STAYING if room is not None and room <= 0 else OTHERS  # else tensors have nowhere to go
+    plan = best(program, costs, budget, [find(name, budgeted=True) for name in others], parts)
     return replace(plan, eager=True)
 
 
