@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import monet
-from benchmarks.monet import MONET
+from benchmarks.monet import EXCLUDED, MONET
 
 
 @pytest.mark.parametrize("network", MONET)
@@ -18,8 +18,8 @@ def test_less_memory_takes_longer_in_its_tables(network):
 
 @pytest.mark.parametrize(
     ("ours", "bound", "said"),
-    [(4.4, 1.0, "yes"), (4.5, 4.3, "no"), (4.6, 4.5, "no, nor can any plan"), (None, 1.0, "no"),
-     (None, None, "no, nor can any plan")],
+    [(4.4, 1.0, "yes"), (4.5, 4.3, "no"), (4.6, 4.5, EXCLUDED), (None, 1.0, "no"),
+     (None, None, EXCLUDED)],
 )  # fmt: skip
 def test_whether_a_goal_is_reached(ours, bound, said):
     row = {"monet_percent": 4.0, "alone_percent": ours, "alone_bound_percent": bound}
