@@ -148,6 +148,8 @@ class _Search:
         count = parts(self.policy) if self.series.batches else 1
         if count is not None and count > 1:
             self.series = self.series.multiples(count)
+        if self.series.top < 0:
+            return self.result()
         for size in dict.fromkeys(self.series[self.series.number(size)] for size in probes):
             if not self.time_is_up:
                 self.plan(size, 0)

@@ -12,6 +12,7 @@ from minidnn.costs import profile
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import arrange, unproved
+from minidnn.memory.policies import parts
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.programs.autodiff import differentiate
 from minidnn.study import search
@@ -169,6 +170,9 @@ def test_a_policy_that_chooses_parts_is_tried_at_rounder_batches(monkeypatch):
 def test_multiples_of_a_series():
     assert Series(6, 6, 100).multiples(8) == Series(24, 24, 100)
     assert Series(1, 1, 7).multiples(8).top == -1
+    found = largest(programs, Series(1, 1, 7, batches=True), "liveness:m@8", COSTS, 50 * MIB, (1, 7))
+    assert found.size is None and not found.tried and not found.ended
+    assert [parts(name) for name in ("best", "best@4", "liveness:m@8", "liveness", "a@b.plan")] == [None, 4, 8, 1, 1]
 
 
 @pytest.fixture

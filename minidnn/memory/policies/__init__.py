@@ -126,6 +126,8 @@ def theirs(name: str) -> bool:
 def parts(name: str) -> int | None:
     """In how many parts of the batch large ops run under this policy; 1: as a whole; None: as many as it chooses."""
     base, _, count = name.partition(AT)
+    if name.endswith(plan_file.SUFFIX):
+        return 1
     if count:
         return int(count)
     return None if base in PARTING else 1
