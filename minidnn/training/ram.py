@@ -146,7 +146,7 @@ class Residence:
             try:
                 found = self._arranged(programs, policy, costs, setting, max(0, room - spare))
             except TotalError as error:
-                if spare:  # it may do without
+                if spare and error.smallest <= room:  # it may do without
                     spare = 0
                     continue
                 needed = limit - room + error.smallest
