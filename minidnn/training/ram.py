@@ -28,7 +28,7 @@ from minidnn.training.setting import Setting
 
 # Measured on the models (benchmarks/ram.py): what a process grows by once it is planned, the counted parts apart.
 BASE = 8 * 2**20  # bytes: threads, library buffers
-PER_OP = 8 * 1024  # bytes: an op's binding and generated code
+PER_OP = 14 * 1024  # bytes: an op's binding and generated code
 PLAN_PER_OP = 14 * 1024  # bytes: an op's plan, with its instructions
 GRAIN = 2 * 2**20  # bytes; what the process has is rounded up to these, so that no plan depends on its every page
 ATTEMPTS = 5  # plans for a limit: a plan takes memory itself, and ops in parts take more
