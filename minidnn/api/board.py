@@ -27,7 +27,7 @@ from minidnn.study.subject import Source
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 GPUS = ("titan_x", "rtx4090", "h100")
 BUDGETS = ("100%", "70%", "50%", "30%", "15%")

@@ -19,7 +19,7 @@ from minidnn.study.subject import Source, Subject
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 ANY = "a100"  # a GPU whose ops are fused as those of any other
 

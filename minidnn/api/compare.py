@@ -20,7 +20,7 @@ from minidnn.study.subject import Source, Subject
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 # The policies that are compared if none is named: one or more of each system. A simulated GPU offers several algorithms
 # per op, and the papers measure against baseline with the fastest ones (":p"). With a budget, minidnn's own policy is
@@ -66,7 +66,7 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
     budgeted = [BUDGETED] if setting.budget is not None else []
     policies = policies or [*(RUN if about.gpu is None else SIMULATED), *budgeted]
     subject.check_policies(policies)
-    costs = costing.staged(costing.costs_of(about), setting)
+    costs = costing.costs_of(about)
     budgets = setting.budget, setting.host_budget
     limit = setting.budget
     if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():

@@ -20,7 +20,7 @@ from minidnn.study.subject import Source, Subject
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 POINTS = 12
 

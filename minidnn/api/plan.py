@@ -27,7 +27,7 @@ from minidnn.training.ram import Ram, Residence, staging_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 
 class Plans(Pictured[Document]):
@@ -75,7 +75,7 @@ def plan(
     policies: their names; None: `policy`, else the solver file's, else the default
     batch:    the batch size to use instead of the net's
     gpu:      the GPU to simulate ("titan_x", "h200", "h200:fp32", or a FILE.yaml); None: plan for `device`
-    keywords: how the net is run (`Given` in training/setting.py): budget="64MiB", device="cpu", format="float16", ...
+    keywords: how the net is run (`Given` in jobs/setting.py): budget="64MiB", device="cpu", format="float16", ...
 
     A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
@@ -95,7 +95,7 @@ def of(about: Subject, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
     subject.check_policies(policies)
     setting = about.setting
-    costs = costing.staged(costing.costs_of(about), setting)
+    costs = costing.costs_of(about)
     here = _residence(about)
 
     def made(policy: str) -> tuple[Arrangement, BudgetError | None]:

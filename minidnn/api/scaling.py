@@ -19,7 +19,7 @@ from minidnn.study.subject import Source, Subject
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 MOST = 1 << 16  # ranks
 
@@ -83,7 +83,7 @@ def of(about: Subject, policies: Sequence[str], counts: Sequence[int], tell: Tel
     subject.check_policies(policies, sizes=True)
     for ranks in counts:
         about.batch_of(ranks)  # raises before anything is planned
-    costs = costing.costs_of(about, sizes=len(set(counts)) > 1)
+    costs = costing.costs_of_sizes(about) if len(set(counts)) > 1 else costing.costs_of(about)
     try:
         rows = list(curve(about, policies, counts, costs, tell))
     finally:

@@ -27,7 +27,7 @@ from minidnn.visible import say_once
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 SECONDS = 600
 Watch = Callable[[str, Try, int], None]  # (policy, one plan, bytes of the budget)
@@ -98,7 +98,7 @@ def of(
     subject.check_policies(policies, sizes=True)
     sized = KINDS[max](source, read, step)
     about = sized.about
-    costs = costing.costs_of(about, sizes=True)
+    costs = costing.costs_of_sizes(about)
     setting = about.setting
     budget = costs.memory if setting.budget is None else setting.budget
     rows: list[SearchRow] = []

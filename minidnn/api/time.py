@@ -24,7 +24,7 @@ from minidnn.study.time import layers
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 STEPS = 10
 

@@ -32,7 +32,7 @@ from minidnn.study.tune import Curve, Point, ceiling, planned, ran, sweep
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from minidnn.training.setting import Given
+    from minidnn.jobs.setting import Given
 
 POLICY = BUDGETED  # the policy that batches are tuned under, where neither file nor option names one
 COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # solver fields that count iterations
@@ -111,7 +111,7 @@ def of(
         raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
     policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
     subject.check_policies([policy], sizes=True)
-    costs = costing.costs_of(about, sizes=True)
+    costs = costing.costs_of_sizes(about)
     epoch, said = _epoch(about, samples, measured)
     if about.batch is None:
         raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")

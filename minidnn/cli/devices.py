@@ -85,9 +85,9 @@ def _measured_disk(place: str) -> DiskRow:
     import shutil
 
     from minidnn.costs import Disk, disks
+    from minidnn.jobs.setting import Setting
     from minidnn.measuring.disk import disk
     from minidnn.results.times import DiskRow
-    from minidnn.training.setting import Setting
 
     folder = Setting.of({"disk": place}).disk
     assert folder is not None

@@ -18,7 +18,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn frontier resnet20 --batch 256 --gpu titan_x --budget 300MiB --step 100MiB",
     )
     subject.arguments(
-        parser, "policies", "budget", "host_budget", "device", "format", "state", "gpu", "ranks", "facts", "json"
+        parser,
+        "policies",
+        "budget",
+        "host_budget",
+        "device",
+        "costs",
+        "format",
+        "state",
+        "gpu",
+        "ranks",
+        "facts",
+        "json",
     )
     parser.add_argument(
         "--step", type=size, metavar="SIZE",

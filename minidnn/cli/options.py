@@ -11,7 +11,7 @@ from minidnn.cli.values import count, counts, device, names, positive, seed, siz
 from minidnn.formats import FORMATS
 
 if TYPE_CHECKING:
-    from minidnn.training.setting import Given, Setting
+    from minidnn.jobs.setting import Given, Setting
 
 # What is in braces is a list of help.py's, written where help is printed.
 POLICIES = "one of the policies below, or a FILE.plan; docs/policies.md explains them"
@@ -124,6 +124,14 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
             "several times)",
         ),
     ),
+    "costs": (
+        "--costs",
+        dict(
+            choices=("estimated", "measured"),
+            help="the seconds of ops and copies that plans are made with: estimates, the same on every machine, or "
+            "those that `minidnn profile` has measured on this one (default: estimated)",
+        ),
+    ),
     "no_fusion": (
         "--no-fusion",
         dict(action="store_true", help="run each op by itself, also where the device could make one of several"),
@@ -229,7 +237,7 @@ GROUPS = {
     ),
     "device and numbers": (
         "batch", "global_batch", "format", "seed", "workers", "device", "no_tf32", "no_graph", "nvtx", "avoid",
-        "no_fusion", "gpu", "ranks", "ranks_several", "link",
+        "no_fusion", "costs", "gpu", "ranks", "ranks_several", "link",
     ),
     FILES: ("modules", "ignore_unknown", "trace", "arena", "json"),
 }  # fmt: skip
@@ -238,12 +246,12 @@ LISTED = {"policy", "policy_searched", "policy_tuned", "policies"}  # with one o
 # The options that say how a net is run; a verb has some of them.
 GIVEN = (
     "policy", "budget", "host_budget", "ram", "host_ring", "compress", "disk", "device", "format", "state", "facts",
-    "seed", "workers", "ranks", "link", "global_batch", "rank_limit",
+    "seed", "workers", "ranks", "link", "global_batch", "rank_limit", "costs",
 )  # fmt: skip
 
 # The options that decide a plan, besides the batch: those of `plan`.
 PLANNED = (
-    "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "state", "gpu", "facts",
+    "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "costs", "format", "state", "gpu", "facts",
     "workers", "modules", "ranks_several",
 )  # fmt: skip
 

@@ -122,7 +122,7 @@ def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
     from minidnn.memory.policies import plan_file
     from minidnn.report import table
     from minidnn.results.policies import SavedPlan
-    from minidnn.study.costing import costs_of, staged
+    from minidnn.study.costing import costs_of
     from minidnn.study.subject import check_policies
 
     path = Path(args.save)
@@ -133,7 +133,7 @@ def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")
     check_policies(policies)
-    costs = staged(costs_of(about), about.setting)
+    costs = costs_of(about)
     arrangement = arrange(about.programs, policies[0], costs, about.setting.budget, about.setting.host_budget)
     plan_file.save(path, arrangement, costs)
     if args.json:

@@ -37,13 +37,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.jobs.setting import Setting
     from minidnn.report import predict as report
     from minidnn.report import table
     from minidnn.results.runs import Prediction, Predictions
     from minidnn.study.predict import Classifier, names_of, predict, read_names, scores_of
     from minidnn.training import snapshot
     from minidnn.training.session import Session
-    from minidnn.training.setting import Setting
     from minidnn.visible import status
 
     net, tests, solver = understood(args.model, args)

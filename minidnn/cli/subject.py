@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from minidnn.api.answer import Answer
     from minidnn.api.pictures import Pictured
     from minidnn.api.time import LayerTimes
+    from minidnn.jobs.setting import Setting
     from minidnn.study.subject import Subject
-    from minidnn.training.setting import Setting
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:

@@ -34,13 +34,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.jobs.setting import Setting
     from minidnn.programs.build import named
     from minidnn.report import confusion, table
     from minidnn.results.runs import Tested, Testing
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
-    from minidnn.training.setting import Setting
 
     net, tests, solver = understood(args.model, args)
     own = solver.test_iter if solver and not args.batch else ()

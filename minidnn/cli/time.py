@@ -20,7 +20,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn time vgg16 --gpu titan_x --algorithms",
     )
     subject.arguments(
-        parser, "policy", "budget", "host_budget", "device", "format", "state", "gpu", "ranks", "json", "trace", "arena"
+        parser,
+        "policy",
+        "budget",
+        "host_budget",
+        "device",
+        "costs",
+        "format",
+        "state",
+        "gpu",
+        "ranks",
+        "json",
+        "trace",
+        "arena",
     )
     parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
     parser.add_argument(

@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _together(parser.add_argument_group("micro-batches and ranks (docs/ranks.md)"))
     common(
         parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
-        "workers", "device", "global_batch", "rank_limit", "modules", "ignore_unknown", "json",
+        "workers", "device", "costs", "global_batch", "rank_limit", "modules", "ignore_unknown", "json",
     )  # fmt: skip
     parser.add_argument("--ranks", type=started, help=argparse.SUPPRESS)
 
@@ -113,11 +113,11 @@ def _said(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
 def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard | None = None) -> int:
     """Train; `launch` and `guard`: of one of several ranks."""
     from minidnn.cli.progress import watching
+    from minidnn.jobs.setting import Setting
     from minidnn.report import table
     from minidnn.results.runs import Training
     from minidnn.training.events import Ended, Saved, Step
     from minidnn.training.keywords import Course
-    from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
     names = ("max_iter", "iter_size", "snapshot_prefix", *Course.__annotations__)

@@ -58,11 +58,18 @@ class Measurements:
     refused: dict[str, str] = field(default_factory=dict)
     problem: str | None = None  # a sentence for the user: why an existing file could not be used
 
-    def covers(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> bool:
-        """Whether the copies and each of these ops with each of its algorithms have been measured or refused."""
+    def lacking(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> list[str]:
+        """The copies, and the names of those of these ops of which an algorithm was neither measured nor refused."""
         known = self.seconds.keys() | self.refused.keys()
         own = (op for op in ops if not op.on_net)
-        return self.bandwidth_out > 0 and all(key(op, a) in known for op in own for a in algorithms(op))
+        copies = [] if self.bandwidth_out > 0 else ["copies"]
+        return copies + [op.name for op in own if any(key(op, a) not in known for a in algorithms(op))]
+
+    @property
+    def digest(self) -> str:
+        """A digest of what plans depend on."""
+        content = {name: getattr(self, name) for name in _SAVED}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def check_writable(self) -> None:
         """Raise NotKept if `save` would fail now."""

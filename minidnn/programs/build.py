@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from minidnn.costs import Costs
 from minidnn.errors import InvalidInput, near
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.nets.graph import Blob, Graph, check_shared
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.autodiff import differentiate
+from minidnn.programs.buckets import sized
 from minidnn.programs.fusion import Fuses, fused
 from minidnn.programs.hosting import hosting
 from minidnn.programs.raw import with_raw_inputs
@@ -55,13 +57,14 @@ def programs(
     early: bool = False,
     test_loss: bool = False,
     state: str = "device",
+    costs: Costs | None = None,
 ) -> dict[str, Program]:
     """A net's programs by name, in the order in which a machine loads them. Planning needs no device; for programs that
     a device will run, pass `fuses=device.fuses`, so that ops are fused where it has kernels. Raises as `build`.
 
     tests: the nets of phase TEST, if they are not `net` alone; the programs of the second and others are TEST1 ..."""
     graphs = {name: one.graph(phase, format=format) for name, (one, phase) in named(net, phases, tests).items()}
-    return build(graphs, train, keep, facts, fuses, early, test_loss, state)
+    return build(graphs, train, keep, facts, fuses, early, test_loss, state, costs)
 
 
 def named(net: Net, phases: Sequence[str], tests: Sequence[Net] = ()) -> dict[str, tuple[Net, str]]:
@@ -82,6 +85,7 @@ def build(
     early: bool = False,
     test_loss: bool = False,
     state: str = "device",
+    costs: Costs | None = None,
 ) -> dict[str, Program]:
     """A program per graph, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
 
@@ -92,6 +96,8 @@ def build(
            is given samples as the net reads them.
     test_loss: programs of phase TEST compute the objective, too, if their nets have a loss
     state: where what lives from step to step has its home (programs/hosting.py)
+    costs: those of the device and of communications, by which gradients travel in buckets (programs/buckets.py); None:
+           in buckets of the spec's size
 
     Raises InvalidInput for an unknown blob in `keep`, and for several ranks whose weights are to live on the host,
     NotTrainable (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
@@ -106,6 +112,13 @@ def build(
         if not any(last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
             raise InvalidInput(f"keep: the net has no blob {name!r}{near(name, known)}")
+    if costs is not None:
+        only = {"TRAIN": graphs["TRAIN"]} if "TRAIN" in graphs else {}
+
+        def last_part(spec: TrainSpec) -> Program:
+            return build(only, spec, (), facts, fuses, early, state=state)["TRAIN"]
+
+        train = sized(train, last_part, costs)
     found: dict[str, Program] = {}
     for phase, graph in graphs.items():  # named TRAIN, TEST, TEST1 ...
         kept = [blob.tensor for name in keep if (blob := last(graph, name))]

@@ -60,7 +60,7 @@ def _of_device(about: Subject, costs: Costs) -> str:
             more = f" TF32 is {'allowed (--gpu NAME:fp32 forbids it)' if card.tf32 else 'forbidden'}."
         return f"Simulated on {card.title} from the profile {costs.device}.{more}{_of_host(about, card)}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
-    more = "" if costs.origin == "measured" else " `minidnn profile` measures them."
+    more = "" if costs.origin == "measured" else " `minidnn profile` measures them, and --costs measured takes those."
     return f"Simulated with {how} this machine ({costs.device}).{more}"
 
 

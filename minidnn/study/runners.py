@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.costs import Costs
+from minidnn.jobs.setting import Setting
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import Trace
 from minidnn.nets.net import Net
@@ -16,7 +17,6 @@ from minidnn.program import Role
 from minidnn.schema import SolverParameter
 from minidnn.study.run import Open, Runner
 from minidnn.training.session import Session
-from minidnn.training.setting import Setting
 from minidnn.training.solver import Solver
 
 

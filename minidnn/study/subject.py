@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.costs import Costs
-from minidnn.costs.net import LINK, Link, Network
+from minidnn.costs.net import LINK, Link, Network, among
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program
@@ -24,9 +24,9 @@ from minidnn.study import gpus
 from minidnn.visible import say
 
 if TYPE_CHECKING:
+    from minidnn.jobs.setting import Given, Setting
     from minidnn.programs.updates import TrainSpec
     from minidnn.study.run import Open
-    from minidnn.training.setting import Given, Setting
 
 ALONE = SGD(momentum=0.9)  # the updates of a net without a solver, where several ranks are simulated
 
@@ -98,7 +98,7 @@ class Subject:
             own, format=format or own.format, state=state or own.state, ranks=own.ranks if ranks is None else ranks
         )
         fuses = self.fuses if fuse else None
-        programs = _programs(net, tests, self.solver, setting, fuses, self.early)
+        programs = _programs(net, tests, self.solver, setting, fuses, self.early, self.gpu)
         return replace(self, net=net, tests=tests, setting=setting, fuses=fuses, programs=programs)
 
     def runner(self, batch: int | None = None) -> Open:
@@ -117,14 +117,8 @@ class Subject:
         return {**self._told(), **device, **link, "origin": costs.origin}
 
     def network(self, costs: Costs) -> Network:
-        """What is between ranks: the setting's link. If nobody names one, it is that to the host of a GPU that is
-        simulated, else the one that training assumes."""
-        if self.setting.link is not None:
-            return self.setting.link
-        if self.gpu is None:
-            return LINK
-        rate = min(costs.bandwidth_out, costs.bandwidth_in)
-        return Link(rate, costs.latency, title=f"{rate / 1e9:g} GB/s and {costs.latency * 1e6:g} µs, as to the host")
+        """What is between ranks."""
+        return between(self.setting, self.gpu, costs)
 
     @property
     def parts(self) -> list[str]:
@@ -168,7 +162,7 @@ def read(
 
     If nobody names a host budget, the subject has one all the same (study/gpus.py).
     """
-    from minidnn.training.setting import Setting
+    from minidnn.jobs.setting import Setting
 
     gpu = None if gpu is None else gpus.named(gpu)
     net, tests, p = understood(source, batch, ignore_unknown, gpu is not None)
@@ -184,7 +178,7 @@ def read(
         setting = replace(setting, host_budget=gpus.host_memory(gpu))
     fuses = _fuses(setting, gpu) if setting.fuse else None
     early = _early(p, setting, gpu)
-    found = _programs(net, tests, p, setting, fuses, early)
+    found = _programs(net, tests, p, setting, fuses, early, gpu)
     return Subject(source, net, tests, p, found, setting, batch, fuses, early, gpu, ignore_unknown, assumed)
 
 
@@ -237,7 +231,7 @@ def _early(solver: Any, setting: Setting, gpu: str | None) -> bool:
 
 
 def _programs(
-    net: Any, tests: Sequence[Any], solver: Any, setting: Setting, fuses: Fuses | None, early: bool
+    net: Any, tests: Sequence[Any], solver: Any, setting: Setting, fuses: Fuses | None, early: bool, gpu: str | None
 ) -> tuple[Program, ...]:
     from minidnn.programs.build import programs
     from minidnn.training.solver_file import phases
@@ -246,8 +240,31 @@ def _programs(
     found = programs(
         net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
         early=early, test_loss=solver is not None and solver.test_compute_loss, state=setting.state,
+        costs=_of_buckets(setting, gpu),
     )  # fmt: skip
     return tuple(found.values())
+
+
+def _of_buckets(setting: Setting, gpu: str | None) -> Costs | None:
+    """The costs by which gradients travel in buckets, as in a run; None: they do not travel."""
+    from minidnn.backends import open_device
+    from minidnn.costs import estimate
+
+    if setting.ranks is None:
+        return None
+    costs = estimate(open_device(setting.device)) if gpu is None else gpus.gpu(gpu).costs(gpu)
+    return among(costs, between(setting, gpu, costs))
+
+
+def between(setting: Setting, gpu: str | None, costs: Costs) -> Network:
+    """What is between ranks: the setting's link. If nobody names one, it is that to the host of a GPU that is
+    simulated, else the one that training assumes."""
+    if setting.link is not None:
+        return setting.link
+    if gpu is None:
+        return LINK
+    rate = min(costs.bandwidth_out, costs.bandwidth_in)
+    return Link(rate, costs.latency, title=f"{rate / 1e9:g} GB/s and {costs.latency * 1e6:g} µs, as to the host")
 
 
 def _train_spec(solver: Any, setting: Setting) -> TrainSpec | None:

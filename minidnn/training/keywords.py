@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
 
+from minidnn.jobs.setting import Given
 from minidnn.schema.solver import IN_EPOCHS
-from minidnn.training.setting import Given
 
 
 class Course(TypedDict, total=False):

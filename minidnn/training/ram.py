@@ -14,6 +14,7 @@ from functools import partial
 from minidnn.child import in_child
 from minidnn.costs import Costs
 from minidnn.data import source_of, staged
+from minidnn.jobs.setting import Setting
 from minidnn.layers.rows import PIECE
 from minidnn.memory.budget import RamError
 from minidnn.memory.execution.host import physical_memory, release_freed, resident_memory, return_large
@@ -24,7 +25,6 @@ from minidnn.memory.unified import TotalError, arrange_unified
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role
 from minidnn.sizes import text
-from minidnn.training.setting import Setting
 
 # Measured on the models (benchmarks/ram.py): what a process grows by once it is planned, the counted parts apart.
 BASE = 8 * 2**20  # bytes: threads, library buffers

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minidnn.backends import open_device
-from minidnn.costs import estimate, offered
+from minidnn.costs import Costs, estimate, offered
 from minidnn.costs.net import LINK, among
 from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
+from minidnn.jobs.costs import device_costs, staged
+from minidnn.jobs.setting import Given, Setting, simulated_only
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
@@ -26,7 +28,6 @@ from minidnn.memory.execution.trial import Unfit, refusals
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.buckets import sized
 from minidnn.programs.build import TRAINING, build, executable, last, named
 from minidnn.programs.ranks import KEPT
 from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
@@ -35,7 +36,6 @@ from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
 from minidnn.training.ram import Residence, staging_of
-from minidnn.training.setting import Given, Setting, simulated_only
 from minidnn.zoo import load
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Session:
         tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
         fed:      whether Feeds write the inputs; then those of training may be early (Setting.early)
         test_loss: whether programs of phase TEST compute the objective, too
-        setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
+        setting:  how the net is run, as one value; or say it by keywords (`Given` in jobs/setting.py)
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
         would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
@@ -93,11 +93,6 @@ class Session:
             raise InvalidInput(simulated_only(setting.ranks))
         self._fed = fed
         self.device = open_device(setting.device)
-        self.costs = setting.costs or estimate(self.device)
-        if setting.staging is not None:
-            self.costs = replace(self.costs, staging=setting.staging)
-        if setting.engine is not None:
-            self.costs = among(self.costs, setting.link or LINK)
         nets = named(net, phases, tests)
         self.graphs: dict[str, Graph] = {
             name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()
@@ -105,13 +100,14 @@ class Session:
         fuses = self.device.fuses if setting.fuse else None
         early = fed and setting.early and self.device.own_memory
         facts = executable(setting.facts)
-
-        def trained(spec: TrainSpec) -> Program:
-            graphs = {"TRAIN": self.graphs["TRAIN"]}
-            return build(graphs, spec, (), facts, fuses, early, state=setting.state)["TRAIN"]
-
-        train = sized(train, trained, self.costs)
-        made = build(self.graphs, train, setting.keep, facts, fuses, early, test_loss, setting.state)
+        costs = setting.costs or estimate(self.device)
+        made = build(
+            self.graphs, train, setting.keep, facts, fuses, early, test_loss, setting.state, self._linked(costs)
+        )
+        self.notes: list[str] = []  # what the user should know of the plans
+        if setting.costs is None:
+            costs = device_costs(self.device, list(made.values()), setting, self.notes.append)
+        self.costs = self._linked(costs if setting.staging is None else staged(costs, setting))
         self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
@@ -139,6 +135,10 @@ class Session:
             assign(self.machine, SCALE, rows.of(np.array([train.loss_scale, 0], np.float32)))
 
         self._closed = False
+
+    def _linked(self, costs: Costs) -> Costs:
+        """The costs with those of communications, among several ranks."""
+        return costs if self.setting.engine is None else among(costs, self.setting.link or LINK)
 
     def _planned(self, programs: Sequence[Program]) -> Machine:
         """The programs, planned and loaded. They are planned anew where the device refuses an algorithm, and all that

@@ -21,6 +21,7 @@ import numpy as np
 
 from minidnn.data import DataError, WorkerError
 from minidnn.errors import InvalidInput, few
+from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
@@ -45,7 +46,6 @@ from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.saving import Saving, find, restore, seed_of
 from minidnn.training.session import Loaded, Session
-from minidnn.training.setting import Setting
 from minidnn.training.solver_file import phases, train_spec, understand
 from minidnn.training.together import check_alike, together
 from minidnn.training.unobeyed import unobeyed
@@ -72,7 +72,7 @@ class Solver:
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
     ignore_unknown: whether unknown fields of files are ignored, and named in `notes`, and are no errors
-    keywords: how the net is run (`Given` in training/setting.py), and solver fields, which overrule those of the file:
+    keywords: how the net is run (`Given` in jobs/setting.py), and solver fields, which overrule those of the file:
               max_iter=100, ...
     """
 
@@ -143,6 +143,7 @@ class Solver:
             self._close_engine()
             raise
         self.net, self.machine, self._engine = net, self.session.machine, setting.engine
+        self.notes += self.session.notes
         if self.session.late:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
         if (planned := self.session.arrangement.policy) != setting.policy:

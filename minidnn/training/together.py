@@ -14,6 +14,7 @@ from typing import Any
 import minidnn
 from minidnn.backends import open_device
 from minidnn.errors import InvalidInput
+from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
 from minidnn.memory.proof.digest import digest
 from minidnn.ranks import launched
@@ -21,7 +22,6 @@ from minidnn.ranks.engine import Engine
 from minidnn.ranks.launched import Launch
 from minidnn.schema import SolverParameter
 from minidnn.training.session import Session
-from minidnn.training.setting import Setting
 
 THREADS = "OMP_NUM_THREADS"  # the user's number of threads
 

@@ -179,14 +179,21 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert {r["op"] for r in first["rows"]} >= {"conv1+relu1.forward", "conv2.backward_data"}
     assert answer(capsys, "profile", "small.yaml", "--device", "reference")["measured_now"] == 0
     assert main(["plan", "small.yaml", "--device", "reference"]) == 0
+    assert "estimated costs" in capsys.readouterr().out
+    asked = ["plan", "small.yaml", "--device", "reference", "--costs", "measured"]
+    assert main(asked) == 0
     assert "measured costs" in capsys.readouterr().out
+    assert main([*asked, "--batch", "7"]) == 2
+    assert "nobody has measured conv1+relu1.forward" in capsys.readouterr().err
+    assert main([*asked, "--gpu", "k40"]) == 2
+    assert "leave out --gpu k40" in capsys.readouterr().err
     argv = ("--device", "reference", "--policy", "liveness", "--budget", "1MiB")
     assert answer(capsys, "search", "--max", "batch", "small.yaml", *argv)["rows"][0]["batch"] > 1, "at many sizes"
     (cache,) = (folder / "cache").rglob("*.json")
     cache.write_text("{")
-    assert main(["plan", "small.yaml", "--device", "reference"]) == 0
+    assert main(asked) == 2
     captured = capsys.readouterr()
-    assert "estimated costs" in captured.out and str(cache) in captured.err
+    assert "run `minidnn profile` with the same FILE" in captured.err and str(cache) in captured.err
 
 
 def test_a_net_without_a_loss_is_bad_input(folder, capsys):

@@ -199,7 +199,9 @@ def test_pictures_and_traces_have_a_lane_for_the_net(folder):
 def test_measured_costs_serve_ranks(folder, capsys):
     found = answer(capsys, "profile", "solver.yaml", "--ranks", "2", "--device", "reference")
     assert any(row["op_kind"] == "gradient.merge" for row in found["rows"]) and found["ranks"] == 2
-    (row,) = (told := answer(capsys, "plan", "solver.yaml", "--ranks", "2", "--device", "reference"))["rows"]
+    (row,) = (
+        told := answer(capsys, "plan", "solver.yaml", "--ranks", "2", "--device", "reference", "--costs", "measured")
+    )["rows"]
     assert told["origin"] == "measured" and row["exposed_seconds"] > 0
     assert answer(capsys, "time", "solver.yaml", "--algorithms", "--ranks", "2", "--device", "reference")["rows"]
 

@@ -13,10 +13,10 @@ import pytest
 import minidnn
 from minidnn.cli.main import main
 from minidnn.errors import InvalidInput
+from minidnn.jobs.setting import Setting
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.disk import DiskFailed, DiskFile, StateLost
 from minidnn.training.events import Saved
-from minidnn.training.setting import Setting
 from minidnn.training.snapshot import SaveError
 from tests.support.slow import quick_are
 from tests.support.trains import baseline, train

@@ -9,11 +9,11 @@ import pytest
 from minidnn.costs import Staging, profile
 from minidnn.errors import InvalidInput
 from minidnn.formats import InvalidFormat
+from minidnn.jobs.setting import Given, Setting
 from minidnn.layers.facts import FACTS
 from minidnn.schema import SolverParameter
 from minidnn.schema.solver import Minidnn
 from minidnn.training.keywords import Course, SolverFields, apart
-from minidnn.training.setting import Given, Setting
 
 
 def solver(**own) -> SolverParameter:
@@ -67,7 +67,7 @@ def test_what_it_cannot_be(given, kind, said):
 def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
     """The typed keywords that editors complete are those that there are."""
     staging = {"host_ring", "compress"}
-    assert set(Given.__annotations__) - staging == {f.name for f in fields(Setting)} - {"staging", "named"}
+    assert set(Given.__annotations__) - staging == {f.name for f in fields(Setting)} - {"staging", "named", "measured"}
     today = {name for name, info in SolverParameter.model_fields.items() if not info.json_schema_extra["old"]}
     assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today | set(Course.__annotations__)
     assert set(Course.__annotations__) == set(Minidnn.model_fields) - set(Given.__annotations__) - {"loss_scale"}

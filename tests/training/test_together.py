@@ -8,10 +8,10 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.errors import InvalidInput
+from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
 from minidnn.ranks.launched import Launch
 from minidnn.ranks.threads import Group
-from minidnn.training.setting import Setting
 from minidnn.training.together import together
 
 needs_openmp = pytest.mark.skipif(CpuDevice().threads is None, reason="the cpu device has no threads to divide")

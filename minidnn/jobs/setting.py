@@ -45,7 +45,8 @@ class Given(TypedDict, total=False):
     compress:    store tensors behind that ring without their zeros
     disk:        "PATH" or "PATH:SIZE": a folder on a disk, for what the host budget has no room for; without a host
                  budget for all that leaves the ring. At most SIZE bytes of it are used
-    costs:       the costs of ops and copies, for policies that use them; they also say how bytes lie on the host
+    costs:       the costs of ops and copies that plans are made with: "estimated" (the default), "measured" (those of
+                 `minidnn profile`), or Costs, which also say how bytes lie on the host
     seed:        the seed of weights, data order, crops and dropout
     format:      the number format of the network, except its parameters: float32, bfloat16 or float16
     facts:       the tensors that backward reads: "default", or "layrub" (ReLU keeps a byte mask), or Facts
@@ -74,7 +75,7 @@ class Given(TypedDict, total=False):
     host_ring: int | str | None
     compress: bool
     disk: str | Path | None
-    costs: Costs | None
+    costs: Costs | str | None
     seed: int | None
     format: str | None
     facts: str | Facts | None
@@ -106,7 +107,8 @@ class Setting:
     ram: int | None = None
     staging: Staging | None = None  # None: that of the costs
     disk: Path | None = None  # the folder of what the staging puts on a disk
-    costs: Costs | None = None  # None: the device's estimate (costs/estimates.py)
+    costs: Costs | None = None  # None: the device's (jobs/costs.py)
+    measured: bool = False  # whether these are those that were measured
     seed: int = 0
     format: str = "float32"
     facts: Facts = FACTS["default"]
@@ -133,7 +135,7 @@ class Setting:
             value = given.get(name)
             return getattr(own, name, None) if value is None else value
 
-        keep, costs = given.get("keep", ()), given.get("costs")
+        keep, (costs, measured) = given.get("keep", ()), _costs(given.get("costs"))
         if given.get("link") is not None and all(given.get(name) is None for name in ("ranks", "engine", "launch")):
             raise InvalidInput("link: it is between ranks: say how many (--ranks N)")
         if isinstance(keep, str):
@@ -154,6 +156,7 @@ class Setting:
             staging=_staging(_bytes("host_ring", ring), compress, disk),
             disk=folder,
             costs=costs,
+            measured=measured,
             seed=given.get("seed") or 0,
             format=named(said("format") or cls.format),
             facts=facts_of(given.get("facts") or "default"),
@@ -203,6 +206,18 @@ def _count(name: str, count: int | None) -> int | None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         raise InvalidInput(f"{name} {count!r}: expected a whole number of at least 1")
     return count
+
+
+COSTS = "estimated", "measured"  # that a user may ask for
+
+
+def _costs(given: Costs | str | None) -> tuple[Costs | None, bool]:
+    """The costs that are given, and whether measured ones are asked for instead."""
+    if not isinstance(given, str):
+        return given, False
+    if given not in COSTS:
+        raise InvalidInput(f"costs: {given!r} is none of {', '.join(COSTS)}{near(given, COSTS)}")
+    return None, given == "measured"
 
 
 def _network(link: str | Network | None) -> Network | None:

@@ -1,0 +1,48 @@
+"""The costs that a net is planned with: one rule for what foresees (`plan`, `compare`, ...) and for what runs.
+
+A GPU that is simulated has those of its profile. A device has estimates, which are the same on every machine: so are
+the plans, and the algorithms that numbers depend on. Costs that were measured on this machine (`minidnn profile`) are
+taken where a user asks for them. Gradient buckets are sized before the ops are known, so never by measured costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from minidnn.costs import Costs, disks, estimate, measured, measurements
+from minidnn.costs.parts import JOINS
+from minidnn.errors import InvalidInput, few
+from minidnn.jobs.setting import Setting
+from minidnn.memory.execution.device import Device
+from minidnn.program import Program
+
+
+def device_costs(device: Device, programs: Sequence[Program], setting: Setting, warn: Callable[[str], object]) -> Costs:
+    """The costs of the device for these programs, as the setting says.
+
+    warn: called with a sentence if the kept measurements cannot be used
+
+    Raises InvalidInput if measured costs are asked for and an op was not measured, or if ranks that train together have
+    measured different ones: they must plan alike."""
+    if not setting.measured:
+        return estimate(device)
+    known = measurements(device)
+    if known.problem:
+        warn(known.problem)
+    if lacking := known.lacking([*JOINS.values(), *(op for p in programs for op in p.ops)], device.algorithms):
+        what = f"costs measured: nobody has measured {few(lacking, 2)} on {device.name}"
+        raise InvalidInput(f"{what}; run `minidnn profile` with the same FILE and options first")
+    if setting.engine is not None and len(set(setting.engine.share(known.digest))) > 1:
+        raise InvalidInput(
+            "costs measured: the ranks have measured different ones, and must plan alike; leave them out"
+        )
+    return measured(device, known)
+
+
+def staged(costs: Costs, setting: Setting) -> Costs:
+    """The costs with the setting's staging, and with the speed of its disk if that was measured."""
+    staging = setting.staging
+    if staging is not None and staging.disk is not None and setting.disk is not None:
+        staging = replace(staging, disk=disks.measured(staging.disk, setting.disk))
+    return replace(costs, staging=staging)
