@@ -18,19 +18,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn frontier resnet20 --batch 256 --gpu titan_x --budget 300MiB --step 100MiB",
     )
     subject.arguments(
-        parser,
-        "policies",
-        "budget",
-        "host_budget",
-        "device",
-        "costs",
-        "format",
-        "state",
-        "gpu",
-        "ranks",
-        "facts",
+        parser, "policies", "budget", "host_budget", "device", "costs", "format", "state", "gpu", "ranks", "facts",
         "json",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
         help="ask three budgets only: --budget, this much less and this much more",

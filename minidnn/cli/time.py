@@ -20,20 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn time vgg16 --gpu titan_x --algorithms",
     )
     subject.arguments(
-        parser,
-        "policy",
-        "budget",
-        "host_budget",
-        "device",
-        "costs",
-        "format",
-        "state",
-        "gpu",
-        "ranks",
-        "json",
-        "trace",
-        "arena",
-    )
+        parser, "policy", "budget", "host_budget", "device", "costs", "format", "state", "gpu", "ranks", "json",
+        "trace", "arena",
+    )  # fmt: skip
     parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
     parser.add_argument(
         "--algorithms",

@@ -1,10 +1,11 @@
-"""The seconds of ops in parts of the batch (memory/parts/), by what was measured of whole ops.
+"""Seconds of ops in parts of the batch (memory/parts/), derived from measurements of the whole ops.
 
 `minidnn profile` measures the ops of a net as they stand. Planning makes parts of them by the hundred, so those are not
 measured each:
 
 - A part takes its share of the rows of what its op takes beyond its start. A start takes as long as the quickest op.
-- Copies and sums between parts (JOINS) take as long a byte as three large ones, which are measured once for a device.
+- Copies and sums between parts (JOINS) go by their bytes, at the rates of three large ones. Those are measured once for
+  each device.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From a file and options to what is planned and run: the rules that `plan` and `train` share."""
+"""The rules by which `plan` and `train` turn a file and options into the same plans."""

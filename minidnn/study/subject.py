@@ -117,7 +117,7 @@ class Subject:
         return {**self._told(), **device, **link, "origin": costs.origin}
 
     def network(self, costs: Costs) -> Network:
-        """What is between ranks."""
+        """The network between ranks."""
         return between(self.setting, self.gpu, costs)
 
     @property
@@ -257,8 +257,8 @@ def _of_buckets(setting: Setting, gpu: str | None) -> Costs | None:
 
 
 def between(setting: Setting, gpu: str | None, costs: Costs) -> Network:
-    """What is between ranks: the setting's link. If nobody names one, it is that to the host of a GPU that is
-    simulated, else the one that training assumes."""
+    """The network between ranks: the setting's link. Without one, a simulated GPU has the link to its host, and a
+    device the one that training assumes."""
     if setting.link is not None:
         return setting.link
     if gpu is None:
