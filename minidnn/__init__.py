@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minidnn.version import __version__ as __version__
+
 if TYPE_CHECKING:  # for editors and type checkers; at run time a name is imported when it is first used
     from minidnn.api.board import board as board
     from minidnn.api.cards import cards as cards
@@ -22,8 +24,6 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time a name is import
     from minidnn.training.session import Session as Session
     from minidnn.training.solver import Solver as Solver
     from minidnn.zoo import load as load
-
-__version__ = "0.1.0"
 
 # The names `minidnn.<name>`, and the modules that they come from.
 _EXPORTS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import minidnn
 from minidnn import sizes
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.cards import ANY
@@ -23,6 +22,7 @@ from minidnn.study import subject
 from minidnn.study.board import Budget, Cell, Contest, Found
 from minidnn.study.gpus import HOST, gpu, host_memory, named
 from minidnn.study.subject import Source
+from minidnn.version import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,7 +53,7 @@ class Board(Answer[Document, BoardRow]):
         return board_charts.picture(self.document, self.title, self.notes)
 
     def page(self) -> str:
-        return board_page.page(self.document, self.title, self.notes, minidnn.__version__)
+        return board_page.page(self.document, self.title, self.notes, __version__)
 
 
 def main_policies() -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
-import minidnn
 from minidnn import sizes
 from minidnn.api.answer import Answer
 from minidnn.api.steps import Steps
@@ -17,6 +16,7 @@ from minidnn.report.panel import Panel, panel
 from minidnn.report.step import Step
 from minidnn.results.policies import Comparison, Plans, PolicyRow
 from minidnn.study.compare import Result
+from minidnn.version import __version__
 
 D = TypeVar("D", bound=Plans | Comparison)
 
@@ -75,7 +75,7 @@ class Pictured(Answer[D, PolicyRow]):
         return picture(self.panels(), self.limit, self._heading(), placeless(self.notes))
 
     def page(self) -> str:
-        return page.page(self.panels(), self.limit, self._heading(), placeless(self.notes), minidnn.__version__)
+        return page.page(self.panels(), self.limit, self._heading(), placeless(self.notes), __version__)
 
     def __repr__(self) -> str:
         told: list[Any] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import minidnn
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
@@ -15,6 +14,7 @@ from minidnn.results.ranks import ScalingRow
 from minidnn.study import costing, gpus, subject
 from minidnn.study.ranks import curve
 from minidnn.study.subject import Source, Subject
+from minidnn.version import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,7 +44,7 @@ class Scaling(Answer[Document, ScalingRow]):
         return report.picture(self.rows, f"{self.title}: speed over that of as many devices alone", self.notes)
 
     def page(self) -> str:
-        return report.page(self.rows, self.title, self.notes, minidnn.__version__)
+        return report.page(self.rows, self.title, self.notes, __version__)
 
 
 def scaling(

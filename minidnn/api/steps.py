@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import minidnn
 from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
 from minidnn.report import arena, chrome, history, raster
 from minidnn.report.markup import placeless
 from minidnn.report.step import Step
+from minidnn.version import __version__
 
 
 class Steps(Sequence[Step]):
@@ -24,7 +24,7 @@ class Steps(Sequence[Step]):
     def __init__(self, steps: Sequence[Step], told: Mapping[str, Any], title: str, notes: str, limit: int | None):
         """told: what `otherData` of a trace says besides. limit: bytes that were allowed; None: as many as there are"""
         self.steps, self.title, self.notes, self.limit = tuple(steps), title, placeless(notes), limit
-        self.told = {"minidnn": minidnn.__version__, **told, "budget_bytes": limit}
+        self.told = {"minidnn": __version__, **told, "budget_bytes": limit}
 
     def __getitem__(self, index: Any) -> Any:
         return self.steps[index]
@@ -70,7 +70,7 @@ class Steps(Sequence[Step]):
         elif suffix == ".pickle":
             data = history.pickled(self.steps)
         elif suffix == ".html":
-            data = arena.page(self.steps, self.limit, self.title, self.notes, minidnn.__version__).encode()
+            data = arena.page(self.steps, self.limit, self.title, self.notes, __version__).encode()
         else:
             drawn = self.arena()
             data = raster.png(drawn) if suffix == ".png" else drawn.encode()

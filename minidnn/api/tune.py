@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import minidnn
 from minidnn import sizes
 from minidnn.api.answer import Answer
 from minidnn.backends import open_device
@@ -28,6 +27,7 @@ from minidnn.study.ranks import curve
 from minidnn.study.scaling import REFERENCE, SAMPLES, matched
 from minidnn.study.subject import Source, Subject
 from minidnn.study.tune import Curve, Point, ceiling, planned, ran, sweep
+from minidnn.version import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,7 +64,7 @@ class Tuning(Answer[Document, TuneRow]):
         return report.picture(self.document, self.title)
 
     def page(self) -> str:
-        return report.page(self.document, self.title, self.sentences, minidnn.__version__)
+        return report.page(self.document, self.title, self.sentences, __version__)
 
 
 def tune(

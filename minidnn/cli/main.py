@@ -13,12 +13,12 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-import minidnn
 from minidnn.cli import completion, modules, streams
 from minidnn.cli.help import Formatter
 from minidnn.cli.parser import Parser
 from minidnn.cli.refused import PLANS, pointer
 from minidnn.errors import BadInput, Failed
+from minidnn.version import __version__
 from minidnn.visible import say, visible
 
 # verb -> its help text; a verb is a module minidnn.cli.<verb> with the functions `arguments(parser)` and `run(args)`
@@ -146,7 +146,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(
         "minidnn", description="Train networks larger than the device's memory.", epilog=HELP, allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"minidnn {minidnn.__version__}")
+    parser.add_argument("--version", action="version", version=f"minidnn {__version__}")
     parser.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     wanted = next((word for word in argv if not word.startswith("-")), None)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-import minidnn
 from minidnn.backends import open_device
 from minidnn.errors import InvalidInput
 from minidnn.jobs.setting import Setting
@@ -22,6 +21,7 @@ from minidnn.ranks.engine import Engine
 from minidnn.ranks.launched import Launch
 from minidnn.schema import SolverParameter
 from minidnn.training.session import Session
+from minidnn.version import __version__
 
 THREADS = "OMP_NUM_THREADS"  # the user's number of threads
 
@@ -55,7 +55,7 @@ def check_alike(engine: Engine, solver: SolverParameter, session: Session, sampl
 
     samples: of an epoch; at: the iteration to begin with"""
     said = {
-        "minidnn's version": minidnn.__version__,
+        "minidnn's version": __version__,
         "the device": session.device.name,
         "the net": _digest(session.net.parameter.model_dump_json()),
         "the solver's fields": _digest(solver.model_dump_json(exclude={"net", "minidnn"})),

@@ -21,7 +21,7 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import minidnn
+from minidnn import memory
 from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput
 from minidnn.files import cache
@@ -29,6 +29,7 @@ from minidnn.memory.parts.regions import candidates
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.policies import plan_file
 from minidnn.program import Program, Tensor
+from minidnn.version import __version__
 from minidnn.visible import say_once
 
 LEAST = 200  # ops; shorter programs are planned anew
@@ -42,7 +43,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
         return None
     digest = hashlib.sha256(_sources())
     for fact in (
-        minidnn.__version__,
+        __version__,
         program.name,
         budget,
         parts,
@@ -138,6 +139,6 @@ def _named(t: Tensor) -> str:
 @remember
 def _sources() -> bytes:
     """The text of all that decides a plan."""
-    folder = Path(minidnn.__file__).parent / "memory"
+    folder = Path(memory.__file__).parent
     files = sorted((*folder.rglob("*.py"), *folder.rglob("*.c")))
     return b"".join(file.read_bytes() for file in files)
