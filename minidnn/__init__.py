@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from minidnn.nets import notebook as _notebook
 from minidnn.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time a name is imported when it is first used
@@ -40,6 +41,15 @@ if not TYPE_CHECKING:  # a type checker would take every name for one that is he
         if name in _EXPORTS:
             return getattr(importlib.import_module(f"minidnn.{_EXPORTS[name]}"), name)
         raise AttributeError(f"module 'minidnn' has no attribute {name!r}")
+
+
+def _html(net: Any) -> str:
+    from minidnn.api.show import show
+
+    return show(net)._repr_html_()
+
+
+_notebook.html = _html
 
 
 def __dir__() -> list[str]:

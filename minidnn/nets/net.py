@@ -20,6 +20,7 @@ from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
 from minidnn.layers.source import Data
+from minidnn.nets import notebook
 from minidnn.nets.define import written
 from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.nets.sharing import owners
@@ -124,9 +125,7 @@ class Net:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the table of `minidnn show`."""
-        import minidnn  # the layers above are behind its names
-
-        return minidnn.show(self)._repr_html_()
+        return notebook.html(self)
 
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
