@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from minidnn.costs.cache import Measurements, NotKept, geometry, key, measured, measurements
 from minidnn.costs.costs import MOST_DRAG, Choice, Costs, Disk, Drag, Staging, bound_by, offered, remembering
-from minidnn.costs.estimates import CPU, Rates, estimate
+from minidnn.costs.device_spec import CPU, Rates
+from minidnn.costs.estimates import estimate
 from minidnn.costs.profiles import ProfileError, gpu, gpus, named, profile
 from minidnn.costs.roofline import GPU
 

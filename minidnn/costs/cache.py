@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import harmonic_mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
+from minidnn.costs.device_spec import DeviceSpec
 from minidnn.costs.estimates import by_host
 from minidnn.costs.parts import JOINS, join, share
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
-
-if TYPE_CHECKING:
-    from minidnn.memory.execution.device import Device
 
 
 def geometry(op: Op) -> str:
@@ -96,7 +94,7 @@ FORMAT = 1
 _SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds", "refused")
 
 
-def measurements(device: Device, directory: Path | None = None) -> Measurements:
+def measurements(device: DeviceSpec, directory: Path | None = None) -> Measurements:
     """The measurements of `device` from its file in the user's cache directory; empty without a usable file.
 
     If there is a file that cannot be used, `problem` says why."""
@@ -157,7 +155,7 @@ def _beside(found: Any) -> list[dict[str, Any]]:
     ]
 
 
-def measured(device: Device, known: Measurements) -> Costs:
+def measured(device: DeviceSpec, known: Measurements) -> Costs:
     """Costs from measurements alone, of whole ops and by these of their parts (costs/parts.py). Their `choices` raises
     ValueError for an op that was not measured."""
     start = min(known.seconds.values(), default=0.0)
