@@ -14,7 +14,7 @@ from minidnn import zoo
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 RATE = 1e-3

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 # Layers whose backward does not read their output, so that a ReLU may overwrite it.

@@ -26,7 +26,7 @@ from minidnn.memory.policies import BUDGETED, kept
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.autodiff import differentiate
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 DEPTHS = (50, 101, 152, 302, 500, 1001, 1517)
 POLICIES = ("baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn", "accudnn:m", "liveness:f", BUDGETED)

@@ -86,7 +86,7 @@ def theirs(given: Given) -> None:
     from benchmarks.peer import Peer, Trainer, first_weights
     from minidnn.optimizers import SGD
     from minidnn.programs.build import programs
-    from minidnn.programs.updates import TrainSpec
+    from minidnn.programs.spec import TrainSpec
 
     net = nets.found(given["net"], given["batch"])
     train = TrainSpec(SGD(momentum=given["momentum"], weight_decay=FIELDS["weight_decay"]), seed=1)  # type: ignore[arg-type]

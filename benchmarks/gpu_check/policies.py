@@ -31,7 +31,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Program
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.training.session import Session
 from tests.support.cpu_step import feed
 

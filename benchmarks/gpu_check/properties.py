@@ -17,7 +17,7 @@ from minidnn.backends.cuda.cudnn import Convolution
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.program import Op
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 BATCH = 64
 

@@ -23,7 +23,8 @@ from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.gradients import Gradients
 from minidnn.programs.scalars import ITERATION, OBJECTIVE, RATE, SCALE, objectives
 from minidnn.programs.sites import Lowered, Sites
-from minidnn.programs.updates import TrainSpec, Updates
+from minidnn.programs.spec import TrainSpec
+from minidnn.programs.updates import Updates
 
 if TYPE_CHECKING:
     from minidnn.nets.graph import Graph

@@ -18,7 +18,7 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.plan import Plan, complete, in_place_sharing
 from minidnn.memory.schedule import Listing, live_peak
 from minidnn.program import Program
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 LEAST, FACTOR = 256 << 10, 4  # the smallest size tried, in bytes, and between two sizes
 NEAR = 1.005  # steps that are as quick

@@ -17,7 +17,7 @@ from minidnn.programs.buckets import sized
 from minidnn.programs.fusion import Fuses, fused
 from minidnn.programs.hosting import hosting
 from minidnn.programs.raw import with_raw_inputs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 TRAINING = ("BEGIN", "ACCUMULATE", "TRAIN")  # the programs of a training step
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from minidnn.layers.base import Parameter
 from minidnn.optimizers.base import Site
@@ -22,9 +21,7 @@ from minidnn.optimizers.squares import Blocks, squares, together
 from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.programs.ranks import net
 from minidnn.programs.scalars import ITERATION, OBJECTIVE, RATE, SCALE, TOGETHER, objectives
-
-if TYPE_CHECKING:
-    from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.jobs.setting import Given, Setting
-    from minidnn.programs.updates import TrainSpec
+    from minidnn.programs.spec import TrainSpec
     from minidnn.study.run import Open
 
 ALONE = SGD(momentum=0.9)  # the updates of a net without a solver, where several ranks are simulated
@@ -269,7 +269,7 @@ def between(setting: Setting, gpu: str | None, costs: Costs) -> Network:
 
 def _train_spec(solver: Any, setting: Setting) -> TrainSpec | None:
     """How a step trains; None: it ends with the gradients. Ranks need updates: a net alone has those of `ALONE`."""
-    from minidnn.programs.updates import TrainSpec
+    from minidnn.programs.spec import TrainSpec
     from minidnn.training.solver_file import train_spec
 
     if solver is not None:

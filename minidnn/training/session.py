@@ -31,7 +31,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import TRAINING, build, executable, last, named
 from minidnn.programs.ranks import KEPT
 from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name

@@ -15,7 +15,7 @@ from minidnn.layers import LAYERS
 from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.ranks.engine import Engine
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, several, shown
 from minidnn.training.keywords import overruled

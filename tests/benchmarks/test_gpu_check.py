@@ -37,7 +37,7 @@ from minidnn.memory.schedule import BY_HOST
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.cuda import fake as cuda_fake
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device, plant

@@ -25,7 +25,7 @@ from minidnn.memory.planning import arrange
 from minidnn.optimizers import SGD
 from minidnn.program import Algorithm, Op, Pass, Program, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.report import devices
 from minidnn.zoo import load
 from tests.support.cuda.fake import fake_device, plant

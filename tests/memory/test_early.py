@@ -15,7 +15,7 @@ from minidnn.memory.schedule import Offload, Prefetch, aligned
 from minidnn.optimizers import SGD
 from minidnn.program import Role
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import EVERY, FEW

@@ -16,7 +16,7 @@ from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.autodiff import differentiate
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.schema import InvalidFile
 from minidnn.training.parameters import WeightsError
 from tests.programs.test_autodiff import in_torch, start

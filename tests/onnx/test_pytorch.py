@@ -11,7 +11,7 @@ import pytest
 import minidnn
 from minidnn.onnx import read, write
 from minidnn.optimizers import SGD
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 
 pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
 

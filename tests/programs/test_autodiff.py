@@ -14,8 +14,8 @@ from minidnn.optimizers import SGD
 from minidnn.optimizers.squares import Blocks
 from minidnn.program import Pass, Role
 from minidnn.programs.autodiff import NotTrainable, differentiate
+from minidnn.programs.spec import TrainSpec
 from minidnn.programs.steps import ClipAttrs
-from minidnn.programs.updates import TrainSpec
 from tests.support.graphs import graph, net, tensor
 from tests.support.interpret import run, run_ops
 from tests.support.paths import SMALL_NETS

@@ -12,7 +12,7 @@ from minidnn.memory.planning import arrange
 from minidnn.optimizers import SGD
 from minidnn.programs.buckets import LEAST, sized
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.support import programs as toys
 

@@ -14,7 +14,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import EACH, Op, Pass, Program, Role, Tensor
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import each, fused
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.training.divergence import Diverged
 from minidnn.zoo import find, load
 from tests.support.paths import NET_FILES, SMALL_NETS

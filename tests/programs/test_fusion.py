@@ -20,7 +20,7 @@ from minidnn.program import Program, Role
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import KINDS, as_cuda, fused, kinds, pooling, sums
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.training.session import Session
 from minidnn.zoo import load
 from tests.support import op_examples as cpu_ops

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from minidnn.backends.reference import KERNELS
-from minidnn.programs.updates import SumAttrs, TrainSpec
+from minidnn.programs.spec import TrainSpec
+from minidnn.programs.updates import SumAttrs
 
 
 def walked(leaves):

@@ -16,7 +16,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Role
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.ranks import shards
 from minidnn.ranks.threads import Group
 

@@ -14,7 +14,7 @@ from minidnn.program import Role
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import fused
 from minidnn.programs.scalars import SCALE
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.support.paths import NET_FILES
 

@@ -14,7 +14,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support import programs as toys
 
 _INPUTS = """

@@ -24,7 +24,7 @@ from minidnn.memory.policies import find
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.programs.autodiff import differentiate
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda.host import COMPILER, HostCuda
 from tests.support.op_examples import Maker, attrs, run, summed

@@ -21,7 +21,7 @@ from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.optimizers import SGD
 from minidnn.program import Role, nbytes
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.policies import EVERY
 from tests.support.slow import usual_are
 from tests.support.trains import held_out, train

@@ -22,7 +22,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.ranks import BUCKET
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.study.reproduce.layrub_plans import caffes
 from minidnn.study.reproduce.row import MIB, Row, Tell, Trial
 from minidnn.study.reproduce.several import MOST, Together, together

@@ -22,7 +22,7 @@ from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Program, Role
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.study.compare import planned
 from minidnn.study.reproduce.row import MIB
 from minidnn.training.solver_file import understand

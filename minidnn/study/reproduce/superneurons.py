@@ -23,7 +23,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.study.layer_steps import LayerSteps, layer_steps
 from minidnn.study.reproduce.papers import superneurons as papers
 from minidnn.study.reproduce.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower

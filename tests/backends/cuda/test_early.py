@@ -18,7 +18,7 @@ from minidnn.memory.planning import arrange
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
 from minidnn.programs.raw import KIND
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.training.divergence import Diverged
 from minidnn.training.feeds import Feeds
 from minidnn.training.session import Session

@@ -19,7 +19,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Role
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.ranks.engine import RankLost
 from minidnn.ranks.launched import Launch
 from minidnn.ranks.nccl import Nccl, OneGpu

@@ -13,7 +13,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Op
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import as_cuda, fused
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import KernelError, library, mismatches
 

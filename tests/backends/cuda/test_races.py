@@ -20,7 +20,7 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute, Offload, Prefetch
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.support import cpu_step
 from tests.support.cuda import host as cuda_host

@@ -29,7 +29,7 @@ from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Algorithm
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.memory.test_any_plan import any_plan
 from tests.support.decisions import schedule_at_random
 from tests.support.paths import NET_FILES

@@ -20,7 +20,7 @@ from minidnn.memory.proof.verify import verify
 from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Program
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.decisions import HUGE, at_random, placed
 from tests.support.examples import TIMES
 from tests.support.oracle import broken

@@ -26,7 +26,7 @@ from minidnn.memory.policies.best import best
 from minidnn.memory.proof.digest import digest
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.memory.joint.test_evaluator import HUGE, check
 from tests.support.paths import NET_FILES
 from tests.support.policies import SOLVED

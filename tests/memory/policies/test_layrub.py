@@ -18,7 +18,7 @@ from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Stay, Wa
 from minidnn.optimizers import SGD
 from minidnn.program import Role, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.support.mutate import mutate
 from tests.support.oracle import broken

@@ -18,7 +18,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Pass, Role
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.paths import NET_FILES

@@ -21,7 +21,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import PRODUCTS, Op, Pass, Program, Role, Tensor
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.support.examples import examples
 from tests.support.oracle import broken

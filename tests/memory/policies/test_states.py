@@ -11,7 +11,7 @@ from minidnn.memory.policies import names
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.paths import NET_FILES
 from tests.support.programs import costs
 

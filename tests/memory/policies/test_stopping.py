@@ -22,7 +22,7 @@ from minidnn.memory.policies.sqrt_n import Forward, segmented, sqrt_n
 from minidnn.memory.policies.sqrt_n import _cuts as cuts_of
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.zoo import load
 from tests.memory.policies.test_recompute import NET
 from tests.support.examples import examples

@@ -15,7 +15,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Algorithm, Op
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.op_examples import compiled
 from tests.support.paths import NET_FILES
 from tests.support.slow import quick_are

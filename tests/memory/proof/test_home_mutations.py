@@ -17,7 +17,7 @@ from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Schedule
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from tests.support.examples import TIMES
 from tests.support.hunt import hunted
 from tests.support.mutate_homes import CHANGES, lost

@@ -35,7 +35,7 @@ from minidnn.program import Op, Pass, Program, Tensor
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
 from minidnn.programs.fusion.activation import FORWARD
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand
 from tests.support.op_examples import Maker, attrs, convolutions, products

@@ -32,7 +32,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
-from minidnn.programs.updates import TrainSpec
+from minidnn.programs.spec import TrainSpec
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand
 from minidnn.zoo import load
