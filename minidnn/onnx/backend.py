@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from minidnn.nets.net import Net
+from minidnn.onnx.node import Reader
 from minidnn.onnx.package import onnx
-from minidnn.onnx.reading import Reader, walk
+from minidnn.onnx.reading import walk
 from minidnn.schema import Document
 from minidnn.training.session import Session
 

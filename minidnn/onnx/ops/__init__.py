@@ -5,8 +5,8 @@ A function reads a Node and adds layers to a Reader. It raises Refused where no 
 
 from __future__ import annotations
 
+from minidnn.onnx.node import Handler
 from minidnn.onnx.ops import elements, moves, normalizations, products, windows
-from minidnn.onnx.reading import Handler
 
 OPS: dict[str, Handler] = {
     **products.OPS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minidnn.layers.base import Shape
-from minidnn.onnx.reading import Node, Refused
+from minidnn.onnx.node import Node, Refused
 
 
 def pads(node: Node, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import axis_of
-from minidnn.onnx.reading import Node, Reader, Refused
 
 UNARY: dict[str, tuple[str, Callable[[Node], dict[str, Any]]]] = {  # operator -> layer type, its fields
     "Relu": ("ReLU", lambda n: {}),

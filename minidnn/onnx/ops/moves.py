@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import axis_of
-from minidnn.onnx.reading import Node, Reader, Refused
 
 
 def concat(r: Reader, node: Node) -> None:

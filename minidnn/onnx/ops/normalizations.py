@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import axis_of, image
-from minidnn.onnx.reading import Node, Reader, Refused
 
 
 def batch_norm(r: Reader, node: Node) -> None:

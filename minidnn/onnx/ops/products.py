@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import even, image
-from minidnn.onnx.reading import Node, Reader, Refused
 
 
 def conv(r: Reader, node: Node) -> None:
