@@ -36,7 +36,7 @@ class Minidnn(Message):
     test_epochs: Positive | None = field(OURS + 11, None)
     display_epochs: Positive | None = field(OURS + 12, None)
     snapshot_epochs: Positive | None = field(OURS + 13, None)
-    keep_best: str | None = field(OURS + 14, None)  # an output of a test net: training/best.py
+    keep_best: str | None = field(OURS + 14, None)  # an output of a test net: training/keeping.py
     patience: Positive | None = field(OURS + 15, None)  # tests that are not better, until the run ends
     log: Repeated[str] = field(OURS + 16, ())  # files of JSON lines or CSV: training/logs
     tensorboard: str | None = field(OURS + 17, None)  # a folder

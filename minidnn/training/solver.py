@@ -30,7 +30,7 @@ from minidnn.programs.build import named
 from minidnn.ranks.engine import Engine
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot
-from minidnn.training.best import Best, Keeping
+from minidnn.training.best import Best
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.epochs import in_iterations, iterations_of, until
@@ -39,6 +39,7 @@ from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds
 from minidnn.training.given import Samples
 from minidnn.training.interrupt import Interrupt
+from minidnn.training.keeping import Keeping
 from minidnn.training.keywords import SolverFields, apart
 from minidnn.training.logs.logs import LogError, Logs
 from minidnn.training.logs.record import columns

@@ -11,9 +11,10 @@ from minidnn.errors import InvalidInput
 from minidnn.nets.net import Net
 from minidnn.schema import InvalidFile
 from minidnn.training import snapshot
-from minidnn.training.best import Best, Goal
+from minidnn.training.best import Best
 from minidnn.training.events import Ended, Saved, Step
 from minidnn.training.events import Tested as Measured
+from minidnn.training.keeping import Goal
 from minidnn.training.snapshot import SnapshotError
 from minidnn.training.solver import Solver
 from tests.support.tiny import NET, samples, tiny
