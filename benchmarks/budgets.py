@@ -50,11 +50,11 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.joint.family import Family, least_budget
 from minidnn.memory.planning import arrange
+from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.report import table
-from minidnn.study.subject import check_policies
 from minidnn.training.session import Session
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"

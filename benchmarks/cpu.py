@@ -46,7 +46,7 @@ from minidnn.cli.options import names, positive
 from minidnn.errors import BadInput
 from minidnn.measuring import load
 from minidnn.memory import policies
-from minidnn.study.subject import check_policies
+from minidnn.memory.policies.check import check_policies
 from minidnn.zoo import NoSuchModel
 
 NETWORKS = (

@@ -10,18 +10,18 @@ from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.cards import ANY
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
+from minidnn.jobs.gpus import HOST, gpu, host_memory, named
+from minidnn.jobs.job import Source, read
 from minidnn.measuring.load import processors
 from minidnn.memory.policies import names
+from minidnn.memory.policies.check import check_policies
 from minidnn.memory.policies.papers import PAPERS, paper
 from minidnn.report import board as report
 from minidnn.report import board_charts, board_page
 from minidnn.results.board import Board as Document
 from minidnn.results.board import BoardRow, ContestRow, PaperRow, StandingRow
 from minidnn.study import board as study
-from minidnn.study import subject
 from minidnn.study.board import Budget, Cell, Contest, Found
-from minidnn.study.gpus import HOST, gpu, host_memory, named
-from minidnn.study.subject import Source
 from minidnn.version import __version__
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def of(
     if jobs is not None and jobs < 1:
         raise InvalidInput(f"--jobs: {jobs} processes plan nothing")
     policies = list(dict.fromkeys(policies or main_policies()))
-    subject.check_policies(policies, sizes=True)
+    check_policies(policies, sizes=True)
     cards = list(dict.fromkeys(map(named, gpus)))
     budgets = sorted(dict.fromkeys(budgets), key=lambda b: (isinstance(b, int), -b))
     contests: list[Contest] = []
@@ -166,7 +166,7 @@ def at_batch(source: Source) -> tuple[Source, int | None]:
 def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown: bool) -> list[Contest]:
     """A net on each GPU."""
     net, batch = at_batch(source)
-    about = subject.read(net, given, batch, ANY, ignore_unknown)
+    about = read(net, given, batch, ANY, ignore_unknown)
     programs = tuple(program.late() for program in about.programs)
     found = []
     for which in gpus:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
+from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
+from minidnn.jobs.gpus import HOST
+from minidnn.jobs.job import Job, Source, read
 from minidnn.report import cards as report
 from minidnn.results.budgets import CardRow
 from minidnn.results.budgets import Cards as Document
 from minidnn.study import cards as study
-from minidnn.study import subject
-from minidnn.study.gpus import HOST
-from minidnn.study.subject import Source, Subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,10 +50,10 @@ def cards(
 
     Raises NoSuchModel, ProfileError, InvalidFile and InvalidInput.
     """
-    return of(subject.read(net, given, batch, ANY, ignore_unknown), listed(gpus) or None)
+    return of(read(net, given, batch, ANY, ignore_unknown), listed(gpus) or None)
 
 
-def of(about: Subject, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
+def of(about: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
     """The cards of a subject that was read for the GPU `ANY`."""
     host_budget = None if about.host_assumed else about.setting.host_budget
     try:
@@ -62,7 +62,7 @@ def of(about: Subject, gpus: Sequence[str] | None = None, tell: Tell = silent) -
         tell("")
     rows = [card.row(about.batch) for card in found]
     document = Document(rows=rows, net=about.name, batch=about.batch, format=about.setting.format)
-    title = f"{about.titled()}. Simulated: the plans of best within each GPU's memory"
+    title = f"{header.title(about)}. Simulated: the plans of best within each GPU's memory"
     if about.host_assumed:
         title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"
     return Cards(document, title)

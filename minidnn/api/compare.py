@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from minidnn.api import header
 from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.api.plan import listed
 from minidnn.backends import open_device
+from minidnn.jobs.job import Job, Source, read
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
+from minidnn.memory.policies.check import check_policies
 from minidnn.results.policies import Comparison as Document
-from minidnn.study import costing, gpus, ranks, subject
+from minidnn.study import ranks
 from minidnn.study.compare import simulated
 from minidnn.study.run import ran
-from minidnn.study.subject import Source, Subject
+from minidnn.study.runners import runner
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,36 +60,36 @@ def compare(
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    return of(subject.read(net, given, batch, gpu, ignore_unknown), listed(policies), steps)
+    return of(read(net, given, batch, gpu, ignore_unknown), listed(policies), steps)
 
 
-def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
+def of(about: Job, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
     """The comparison of these policies."""
     setting = about.setting
     budgeted = [BUDGETED] if setting.budget is not None else []
     policies = policies or [*(RUN if about.gpu is None else SIMULATED), *budgeted]
-    subject.check_policies(policies)
-    costs = costing.costs_of(about)
+    check_policies(policies)
+    costs = about.costs()
     budgets = setting.budget, setting.host_budget
     limit = setting.budget
     if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
         for r in results:
             r.more |= ranks.told(about, r.policy, r.arrangement, costs)
-        document = Document(rows=[r.row() for r in results], **about.simulated(costs))
-        notes = gpus.notes(about, costs)
+        document = Document(rows=[r.row() for r in results], **header.of_plan(about, costs))
+        notes = header.notes(about, costs)
         limit = costs.memory if limit is None and about.gpu is not None else limit
     else:
         try:
-            results = ran(about.runner(), about.programs, policies, costs, *budgets, steps, about.train.name, tell)
+            results = ran(runner(about), about.programs, policies, costs, *budgets, steps, about.train.name, tell)
         finally:
             tell("")
         beside = open_device(setting.device).beside()
-        document = Document(rows=[r.row() for r in results], **about.run(), beside_arena_bytes=beside)
+        document = Document(rows=[r.row() for r in results], **header.of_run(about), beside_arena_bytes=beside)
         timed = max(len(r.steps) for r in results)
         intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
         each = f"{timed} timed step{'s' * (timed != 1)} each"
         starts = max(r.more.get("starts", 1) for r in results)
         of = f" of {starts} starts" if starts > 1 else ""
-        notes = f"{each}{of}, in turn; medians, with {intervals}. On {subject.described(about)}."
-    return Comparison(document, about.titled(), notes, results, limit)
+        notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(about)}."
+    return Comparison(document, header.title(about), notes, results, limit)

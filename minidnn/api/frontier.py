@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from minidnn import sizes
+from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
+from minidnn.jobs.job import Job, Source, read
 from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.policies.check import check_policies
 from minidnn.report import frontier as report
 from minidnn.results.budgets import BoundRow, FrontierRow
 from minidnn.results.budgets import Frontier as Document
-from minidnn.study import costing, gpus, subject
 from minidnn.study import frontier as study
-from minidnn.study.subject import Source, Subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,17 +67,17 @@ def frontier(
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile, and InvalidInput, also without the package highspy.
     """
-    return of(subject.read(net, given, batch, gpu, ignore_unknown), listed(policies), points, _bytes(step))
+    return of(read(net, given, batch, gpu, ignore_unknown), listed(policies), points, _bytes(step))
 
 
 def of(
-    about: Subject, policies: Sequence[str] = (), points: int = POINTS, step: int | None = None, tell: Tell = silent
+    about: Job, policies: Sequence[str] = (), points: int = POINTS, step: int | None = None, tell: Tell = silent
 ) -> Frontier:
     """The frontier of `best` and of these policies."""
     if points < 2:
         raise InvalidInput("--points: a frontier has two or more")
-    subject.check_policies(policies)
-    costs = costing.costs_of(about)
+    check_policies(policies)
+    costs = about.costs()
     budgets: list[int] = []
     budget = about.setting.budget
     if step is not None:
@@ -96,9 +97,9 @@ def of(
         bounds=[BoundRow(budget_bytes=b, bound_seconds=s) for b, s in found.bounds],
         least_bytes=found.least,
         reached_bytes=found.reached,
-        **about.simulated(costs),
+        **header.of_plan(about, costs),
     )
-    return Frontier(document, about.titled(), gpus.notes(about, costs))
+    return Frontier(document, header.title(about), header.notes(about, costs))
 
 
 def _bytes(step: int | str | None) -> int | None:

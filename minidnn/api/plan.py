@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from minidnn.api import header
 from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
-from minidnn.backends import open_device
 from minidnn.costs import Costs
+from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.ram import Ram, Residence
 from minidnn.memory.budget import BudgetError, RamError, of_budget
+from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.program import Program
-from minidnn.programs.build import named
 from minidnn.programs.hosting import STATES
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
-from minidnn.study import costing, gpus, ranks, subject
+from minidnn.study import ranks
 from minidnn.study.change import Asked, Change
 from minidnn.study.compare import Result, planned, simulated
 from minidnn.study.remedies import remedies
-from minidnn.study.subject import Source, Subject
-from minidnn.training.ram import Ram, Residence, staging_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,10 +37,10 @@ class Plans(Pictured[Document]):
     rams:    the bytes of this machine's memory that a run of each policy would take
     """
 
-    def __init__(self, about: Subject, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
-        notes = gpus.notes(about, costs)
-        document = Document(rows=[r.row() for r in results], **about.simulated(costs))
-        super().__init__(document, about.titled(), notes, results, about.setting.budget)
+    def __init__(self, about: Job, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
+        notes = header.notes(about, costs)
+        document = Document(rows=[r.row() for r in results], **header.of_plan(about, costs))
+        super().__init__(document, header.title(about), notes, results, about.setting.budget)
         self.about, self.costs, self.rams = about, costs, rams
 
     def schedule(self, policy: str, program: str | None = None) -> Schedule:
@@ -80,7 +80,7 @@ def plan(
     A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    about = subject.read(net, given, batch, gpu, ignore_unknown)
+    about = read(net, given, batch, gpu, ignore_unknown)
     return of(about, listed(policies) or [about.setting.policy])
 
 
@@ -91,12 +91,12 @@ def listed(policies: Sequence[str] | str | None) -> list[str]:
     return list(policies or [])
 
 
-def of(about: Subject, policies: Sequence[str]) -> Plans:
+def of(about: Job, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
-    subject.check_policies(policies)
+    check_policies(policies)
     setting = about.setting
-    costs = costing.costs_of(about)
-    here = _residence(about)
+    costs = about.costs()
+    here = Residence.of(about, unread=True)
 
     def made(policy: str) -> tuple[Arrangement, BudgetError | None]:
         if setting.ram is not None:
@@ -120,19 +120,10 @@ def of(about: Subject, policies: Sequence[str]) -> Plans:
     return Plans(about, costs, results, rams)
 
 
-def _residence(about: Subject) -> Residence:
-    """A process that runs the plans: this one, with data and workers, which it does not have yet."""
-    names = {program.name for program in about.programs}
-    nets = named(about.net, ("TRAIN", "TEST"), about.tests)
-    graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in names]
-    own_memory = about.gpu is not None or open_device(about.setting.device).own_memory
-    return Residence(own_memory, graphs, staging_of(graphs, about.setting.workers))
-
-
-def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
+def _answer(about: Job, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
     """Why the policy was refused, and what would fit (study/remedies.py, report/refusal.py)."""
     setting = about.setting
-    formats = subject.narrower(about)
+    formats = about.narrower()
     more = STATES[STATES.index(setting.state) + 1 :] if about.solver is not None and setting.ranks is None else ()
     states = [state for state in more if len(about.varied(state=state).train.hosted) > len(about.train.hosted)]
     fuses = about.fuses is not None
@@ -140,7 +131,7 @@ def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tel
 
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
         other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)
-        known = costs if about.gpu is not None else costing.costs_of(other, sizes)
+        known = costs if about.gpu is not None else other.costs(sizes)
         staging = costs.staging
         if change.host_ring is not None and staging is not None:
             staging = replace(staging, ring=change.host_ring)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
+from minidnn.jobs.job import Job, Source, read
+from minidnn.memory.policies.check import check_policies
 from minidnn.report import ranks as report
 from minidnn.results.ranks import Scaling as Document
 from minidnn.results.ranks import ScalingRow
-from minidnn.study import costing, gpus, subject
 from minidnn.study.ranks import curve
-from minidnn.study.subject import Source, Subject
 from minidnn.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def scaling(
     """
     checked(counts)
     given["ranks"] = min(counts)
-    about = subject.read(net, given, batch, gpu, ignore_unknown)
+    about = read(net, given, batch, gpu, ignore_unknown)
     return of(about, listed(policies) or [about.setting.policy], counts)
 
 
@@ -78,12 +79,12 @@ def checked(counts: Sequence[int]) -> None:
         raise InvalidInput(f"ranks: expected whole numbers from 1 to {MOST}, not {list(counts)!r}")
 
 
-def of(about: Subject, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
+def of(about: Job, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
     """The speed of a subject on these numbers of ranks."""
-    subject.check_policies(policies, sizes=True)
+    check_policies(policies, sizes=True)
     for ranks in counts:
         about.batch_of(ranks)  # raises before anything is planned
-    costs = costing.costs_of_sizes(about) if len(set(counts)) > 1 else costing.costs_of(about)
+    costs = about.costs_of_sizes() if len(set(counts)) > 1 else about.costs()
     try:
         rows = list(curve(about, policies, counts, costs, tell))
     finally:
@@ -92,8 +93,8 @@ def of(about: Subject, policies: Sequence[str], counts: Sequence[int], tell: Tel
         rows=rows,
         budget_bytes=about.setting.budget,
         global_batch=about.setting.global_batch,
-        **{**about.simulated(costs), "ranks": None},
+        **{**header.of_plan(about, costs), "ranks": None},
     )
     shared = about.setting.global_batch
-    title = about.titled() if shared is None else f"{about.name}, batch {shared} of all ranks"
-    return Scaling(document, title, gpus.notes(about.varied(ranks=max(counts)), costs))
+    title = header.title(about) if shared is None else f"{about.name}, batch {shared} of all ranks"
+    return Scaling(document, title, header.notes(about.varied(ranks=max(counts)), costs))

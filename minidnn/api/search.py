@@ -8,20 +8,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from minidnn import sizes
+from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.costs import Costs
 from minidnn.errors import InvalidInput, near
+from minidnn.jobs.job import Job, Source, read
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.policies import names
+from minidnn.memory.policies.check import check_policies
 from minidnn.report import search as report
 from minidnn.results.budgets import Excluded, SearchRow
 from minidnn.results.budgets import Search as Document
-from minidnn.study import costing, gpus, subject
 from minidnn.study.search import Largest, Try, excluded, largest
 from minidnn.study.sized import KINDS, Read, Sized
-from minidnn.study.subject import Source
 from minidnn.visible import say_once
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ def search(
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
 
-    def read(source: Source) -> subject.Subject:
-        return subject.read(source, given, batch, gpu, ignore_unknown)
+    def one(source: Source) -> Job:
+        return read(source, given, batch, gpu, ignore_unknown)
 
     chosen = listed(policies) or listed(given.get("policy"))
-    return of(net, read, max, chosen, step, seconds)
+    return of(net, one, max, chosen, step, seconds)
 
 
 def of(
@@ -95,21 +96,21 @@ def of(
     if max not in KINDS:
         raise InvalidInput(f"max: one of {', '.join(KINDS)}, not {max!r}{near(max, KINDS)}")
     policies = policies or names()
-    subject.check_policies(policies, sizes=True)
+    check_policies(policies, sizes=True)
     sized = KINDS[max](source, read, step)
     about = sized.about
-    costs = costing.costs_of_sizes(about)
+    costs = about.costs_of_sizes()
     setting = about.setting
     budget = costs.memory if setting.budget is None else setting.budget
     rows: list[SearchRow] = []
     beyond = None
 
     def answer() -> Search:
-        header = {**about.simulated(costs), "net": sized.model, "batch": None if max == "batch" else about.batch}
-        document = Document(rows=rows, budget_bytes=budget, excluded=beyond, **header)
+        fields = {**header.of_plan(about, costs), "net": sized.model, "batch": None if max == "batch" else about.batch}
+        document = Document(rows=rows, budget_bytes=budget, excluded=beyond, **fields)
         title = sized.model if max == "batch" else f"{sized.model}, batch {about.batch}"
         title += ", pixels a side" if max == "size" else ""
-        return Search(document, f"{title}, {sizes.text(budget)}. {gpus.notes(about, costs)}", max)
+        return Search(document, f"{title}, {sizes.text(budget)}. {header.notes(about, costs)}", max)
 
     try:
         for policy in policies:

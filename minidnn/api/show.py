@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from minidnn.api.answer import Answer
+from minidnn.jobs.job import Source, understood
 from minidnn.report import summary as report
 from minidnn.results.summary import LayerRow, Summary
-from minidnn.study.subject import Source, understood
 from minidnn.study.summary import summary
 
 

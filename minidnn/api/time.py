@@ -5,20 +5,23 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from minidnn.api import header
 from minidnn.api.answer import Answer
 from minidnn.api.steps import Steps
+from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.profile import profiled
 from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.policies.check import check_policies
 from minidnn.report import time as report
 from minidnn.report.step import Step
 from minidnn.report.table import duration
 from minidnn.results.times import AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
 from minidnn.results.times import LayerTimes as LayerDocument
-from minidnn.study import costing, gpus, subject
 from minidnn.study.algorithms import algorithms as rows_of
 from minidnn.study.algorithms import sums
 from minidnn.study.compare import planned
-from minidnn.study.subject import Source, Subject
+from minidnn.study.runners import runner
 from minidnn.study.time import layers
 
 if TYPE_CHECKING:
@@ -80,14 +83,14 @@ def time(
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile, InvalidInput, and BudgetError if the policy cannot keep the budget.
     """
-    return of(subject.read(net, given, batch, gpu, ignore_unknown), iterations)
+    return of(read(net, given, batch, gpu, ignore_unknown), iterations)
 
 
-def of(about: Subject, iterations: int | None = None) -> LayerTimes:
+def of(about: Job, iterations: int | None = None) -> LayerTimes:
     """The seconds of each layer."""
     policy = about.setting.policy
-    subject.check_policies([policy])
-    costs = costing.costs_of(about)
+    check_policies([policy])
+    costs = about.costs()
     budget, host_budget = about.setting.budget, about.setting.host_budget
     simulated = about.gpu is not None or about.setting.ranks is not None
     if simulated:
@@ -96,25 +99,25 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes, header = gpus.notes(about, costs), about.simulated(costs)
+        notes, fields = header.notes(about, costs), header.of_plan(about, costs)
     else:
-        runner = about.runner()(policy, costs, budget)
+        running = runner(about)(policy, costs, budget)
         try:
-            schedule = runner.arrangement.schedules[about.train.name]
-            runner.step()
-            traces = [trace for _ in range(iterations or STEPS) if (trace := runner.step(trace=True)) is not None]
+            schedule = running.arrangement.schedules[about.train.name]
+            running.step()
+            traces = [trace for _ in range(iterations or STEPS) if (trace := running.step(trace=True)) is not None]
         finally:
-            runner.close()
-        header = about.run()
-        notes = f"Median of {len(traces)} steps. Run on {subject.described(about)}."
+            running.close()
+        fields = header.of_run(about)
+        notes = f"Median of {len(traces)} steps. Run on {header.device_of(about)}."
     seconds = median(t.seconds for t in traces)
     document = LayerDocument(
-        rows=layers(schedule, traces), **header, policy=policy, step_seconds=seconds, timed_steps=len(traces)
+        rows=layers(schedule, traces), **fields, policy=policy, step_seconds=seconds, timed_steps=len(traces)
     )
     trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
     step = Step(policy, schedule, trace, not simulated, document.device)
-    steps = Steps([step], header, about.titled(), notes, budget)
-    return LayerTimes(document, f"{about.titled()}, {policy}. {notes}", steps)
+    steps = Steps([step], fields, header.title(about), notes, budget)
+    return LayerTimes(document, f"{header.title(about)}, {policy}. {notes}", steps)
 
 
 def algorithms(
@@ -128,19 +131,19 @@ def algorithms(
     """Measure each convolution pass by each of its algorithms, as far as `minidnn profile` has not; or by a profile.
 
     The arguments and errors are those of `minidnn.time`."""
-    return algorithms_of(subject.read(net, given, batch, gpu, ignore_unknown))
+    return algorithms_of(read(net, given, batch, gpu, ignore_unknown))
 
 
-def algorithms_of(about: Subject) -> AlgorithmTimes:
+def algorithms_of(about: Job) -> AlgorithmTimes:
     """Each convolution pass by each of its algorithms."""
     policy = about.setting.policy
-    subject.check_policies([policy])
+    check_policies([policy])
     if about.gpu is not None:
-        costs = costing.costs_of(about)
-        notes = gpus.notes(about, costs)
+        costs = about.costs()
+        notes = header.notes(about, costs)
     else:
-        costs, _, _ = costing.measured_costs(about)
-        notes = f"Measured on {subject.described(about)}."
+        costs, _, _ = profiled(about)
+        notes = f"Measured on {header.device_of(about)}."
     setting = about.setting
     arrangement, refused = planned(about.programs, policy, costs, setting.budget, setting.host_budget)
     if refused is not None:
@@ -148,7 +151,7 @@ def algorithms_of(about: Subject) -> AlgorithmTimes:
     rows = rows_of(about.train, arrangement.schedules[about.train.name].plan, costs)
     total = sums(rows)
     document = AlgorithmDocument(
-        rows=rows, **about.simulated(costs), policy=policy,
+        rows=rows, **header.of_plan(about, costs), policy=policy,
         chosen_sum=total["chosen"], fastest_sum=total["fastest"], least_sum=total["least"],
     )  # fmt: skip
-    return AlgorithmTimes(document, f"{about.titled()}. {notes}")
+    return AlgorithmTimes(document, f"{header.title(about)}. {notes}")

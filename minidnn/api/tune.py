@@ -10,22 +10,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from minidnn import sizes
+from minidnn.api import header
 from minidnn.api.answer import Answer
 from minidnn.backends import open_device
 from minidnn.costs import Costs, measurements
 from minidnn.data import DataError, source_of
 from minidnn.errors import InvalidInput
+from minidnn.jobs.job import Job, Source, read
 from minidnn.measuring.ops import measure
 from minidnn.memory.policies import BUDGETED
+from minidnn.memory.policies.check import check_policies
 from minidnn.report import tune as report
 from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
 from minidnn.results.ranks import ScalingRow
-from minidnn.study import costing, subject
-from minidnn.study.gpus import notes
 from minidnn.study.ranks import curve
+from minidnn.study.runners import runner
 from minidnn.study.scaling import REFERENCE, SAMPLES, matched
-from minidnn.study.subject import Source, Subject
 from minidnn.study.tune import Curve, Point, ceiling, planned, ran, sweep
 from minidnn.version import __version__
 
@@ -90,12 +91,12 @@ def tune(
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    about = subject.read(net, given, batch, gpu, ignore_unknown)
+    about = read(net, given, batch, gpu, ignore_unknown)
     return of(about, given.get("policy"), grid, samples, measure, counts)
 
 
 def of(
-    about: Subject,
+    about: Job,
     policy: str | None = None,
     grid: int | None = None,
     samples: int | None = None,
@@ -110,8 +111,8 @@ def of(
     if measured and ranks > 1:
         raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
     policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
-    subject.check_policies([policy], sizes=True)
-    costs = costing.costs_of_sizes(about)
+    check_policies([policy], sizes=True)
+    costs = about.costs_of_sizes()
     epoch, said = _epoch(about, samples, measured)
     if about.batch is None:
         raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")
@@ -129,7 +130,7 @@ def of(
         match, why = _matched(about, best.batch * ranks, epoch, ranks)
     document = Document(
         rows=[p.row(epoch) for p in found.points],
-        **about.simulated(costs),
+        **header.of_plan(about, costs),
         policy=policy,
         budget_bytes=budgets[0],
         best=None if best is None else best.batch,
@@ -149,17 +150,17 @@ def of(
     says = [*report.sentences(document), said]
     if match is not None:
         says.append(f"Solver fields for it{why}: {_fields(match)}.")
-    says += [*report.checks(document), notes(about, costs)]
+    says += [*report.checks(document), header.notes(about, costs)]
     limit = costs.memory if budgets[0] is None else budgets[0]
     return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
 
 
-def _scaling(about: Subject, best: Point | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
+def _scaling(about: Job, best: Point | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
     """The best batch on these numbers of ranks."""
     return [] if best is None or not counts else [*curve(about.varied(batch=best.batch), [policy], counts, costs)]
 
 
-def _with_one(about: Subject, found: Curve, policy: str, costs: Costs) -> Curve:
+def _with_one(about: Job, found: Curve, policy: str, costs: Costs) -> Curve:
     """The curve, with one rank's seconds of the batches that sentences tell of."""
     if (about.setting.ranks or 1) == 1:
         return found
@@ -174,10 +175,10 @@ def _with_one(about: Subject, found: Curve, policy: str, costs: Costs) -> Curve:
     return replace(found, points=tuple(points))
 
 
-def _formats(about: Subject, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
+def _formats(about: Job, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
     """The best batch in the formats of 16 bits that the device has."""
     found = []
-    for format in subject.narrower(about):
+    for format in about.narrower():
         programs = about.varied(batch=batch, format=format).programs
         point = planned(
             programs, batch, policy, costs, about.setting.budget, about.setting.host_budget, about.train.name
@@ -234,7 +235,7 @@ def _fields(match: dict[str, Any]) -> str:
     return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in match.items())
 
 
-def _measured(about: Subject, found: Curve, policy: str) -> list[MeasuredRow]:
+def _measured(about: Job, found: Curve, policy: str) -> list[MeasuredRow]:
     """The best batch and the largest that does not swap, planned with measured costs, and run if they fit."""
     budgets = about.setting.budget, about.setting.host_budget
     checked = []
@@ -243,7 +244,7 @@ def _measured(about: Subject, found: Curve, policy: str) -> list[MeasuredRow]:
         programs = about.at_batch(batch)
         costs = measure(device, programs, measurements(device))
         point = planned(programs, batch, policy, costs, *budgets, about.train.name)
-        point = ran(about.runner(batch), point, policy, costs, budgets[0]) if point.fits else point
+        point = ran(runner(about, batch), point, policy, costs, budgets[0]) if point.fits else point
         checked.append(
             MeasuredRow(batch=batch, step_seconds=point.seconds, measured_step_seconds=point.measured, why=point.why)
         )

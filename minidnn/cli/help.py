@@ -80,9 +80,15 @@ def gpus() -> str:
     return str(len(costs.gpus()))
 
 
+def devices() -> str:
+    from minidnn.backends import DEVICES
+
+    return ", ".join(DEVICES)
+
+
 def host() -> str:
     from minidnn import sizes
-    from minidnn.study.gpus import HOST
+    from minidnn.jobs.gpus import HOST
 
     return sizes.exact(HOST)
 
@@ -117,5 +123,5 @@ def links() -> str:
 
 
 LISTS: dict[str, Callable[[], str]] = {
-    function.__name__: function for function in (default_policy, gpus, host, facts, systems, families, links)
+    function.__name__: function for function in (default_policy, gpus, devices, host, facts, systems, families, links)
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
+from minidnn.api import header
 from minidnn.cli import subject
 from minidnn.cli.help import examples
 from minidnn.cli.options import PLANNED
@@ -17,7 +18,7 @@ from minidnn.visible import say, status
 
 if TYPE_CHECKING:
     from minidnn.api.plan import Plans
-    from minidnn.study.subject import Subject
+    from minidnn.jobs.job import Job
 
 REFUSED = 2  # the exit code if no policy keeps the budget; if some policies keep it and others do not, it is 0
 
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if any(r.fits for r in found.results) else REFUSED
 
 
-def _scaling(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
+def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     """The speed on several numbers of ranks."""
     from minidnn.api import scaling
     from minidnn.errors import InvalidInput
@@ -115,15 +116,15 @@ def _list(found: Plans) -> None:
                 say(line)
 
 
-def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
+def _save(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     """Make the plan, prove it and write it. A plan that does not keep the budget is not written."""
     from minidnn.errors import InvalidInput
     from minidnn.memory.planning import arrange
     from minidnn.memory.policies import plan_file
+    from minidnn.memory.policies.check import check_policies
     from minidnn.report import table
     from minidnn.results.policies import SavedPlan
     from minidnn.study.costing import costs_of
-    from minidnn.study.subject import check_policies
 
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
@@ -140,5 +141,5 @@ def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
         table.dump(SavedPlan(file=str(path), policy=arrangement.policy, peak_bytes=arrangement.arena))
     else:
         size = sizes.text(arrangement.arena)
-        say(f"{path}: {arrangement.policy} for {about.titled()} on {costs.device}, {size}, proved")
+        say(f"{path}: {arrangement.policy} for {header.title(about)} on {costs.device}, {size}, proved")
     return 0

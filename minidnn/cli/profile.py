@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from minidnn.api import header
 from minidnn.cli import subject
 from minidnn.cli.help import examples
 
@@ -19,13 +20,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import geometry, key
+    from minidnn.jobs.profile import profiled
     from minidnn.report import profile as report
     from minidnn.report import table
     from minidnn.results.times import Beside, MeasuredOp, Profile
-    from minidnn.study.costing import measured_costs
 
     about = subject.read(args)
-    costs, known, count = measured_costs(about, args.again)
+    costs, known, count = profiled(about, args.again)
     rows: list[MeasuredOp] = []
     for program in about.programs:
         for op in (op for op in program.ops if not op.on_net):
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     mine = {geometry(op) for program in about.programs for op in program.ops}
     document = Profile(
         rows=rows,
-        **about.simulated(costs),
+        **header.of_plan(about, costs),
         bandwidth_out=known.bandwidth_out,
         bandwidth_in=known.bandwidth_in,
         latency_seconds=known.latency,
@@ -59,5 +60,5 @@ def run(args: argparse.Namespace) -> int:
         table.dump(document)
         return 0
     shown = [row for row in rows if row.program == about.train.name]
-    report.show(document, shown, len(known.seconds), f"{about.titled()} on {known.device}")
+    report.show(document, shown, len(known.seconds), f"{header.title(about)} on {known.device}")
     return 0

@@ -15,8 +15,8 @@ from minidnn.visible import say, status
 
 if TYPE_CHECKING:
     from minidnn.api.search import Search
+    from minidnn.jobs.job import Job
     from minidnn.study.search import Try
-    from minidnn.study.subject import Subject
 
 SECONDS = 600
 SIDE = 32  # pixels: as in study/sized.py
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     def tell(policy: str, tried: Try, budget: int) -> None:
         say(_tried(args.max, policy, tried, budget), file=sys.stderr, flush=True)
 
-    def read(file: object) -> Subject:
+    def read(file: object) -> Job:
         return subject.read(argparse.Namespace(**{**vars(args), "file": file}))
 
     policies = subject.policies_of(args)

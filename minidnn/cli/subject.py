@@ -1,4 +1,4 @@
-"""The file that a verb works on, as the arguments name it (study/subject.py)."""
+"""The file that a verb works on, as the arguments name it (jobs/job.py)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from minidnn.api.answer import Answer
     from minidnn.api.pictures import Pictured
     from minidnn.api.time import LayerTimes
+    from minidnn.jobs.job import Job
     from minidnn.jobs.setting import Setting
-    from minidnn.study.subject import Subject
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
@@ -23,9 +23,9 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
     common(parser, "batch", "modules", "ignore_unknown", *shared)
 
 
-def read(args: argparse.Namespace) -> Subject:
+def read(args: argparse.Namespace) -> Job:
     """The subject: the file that the arguments name, with the setting that they ask for."""
-    from minidnn.study.subject import read
+    from minidnn.jobs.job import read
 
     gpu = getattr(args, "gpu", None)
     return read(args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting))
@@ -111,13 +111,13 @@ def write_steps(args: argparse.Namespace, found: Pictured[Any] | LayerTimes) -> 
 
 def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
     """(net, nets to test with, solver) of a file. Says which unknown fields are ignored, if the arguments allow any."""
-    from minidnn.study.subject import understood
+    from minidnn.jobs.job import understood
 
     return understood(file, args.batch, args.ignore_unknown, bool(getattr(args, "gpu", None)))
 
 
 def tell_unobeyed(nets: Any, solver: Any, setting: Setting) -> None:
     """Say in one line which fields of the file change nothing."""
-    from minidnn.study.subject import tell_unobeyed
+    from minidnn.jobs.job import tell_unobeyed
 
     tell_unobeyed(nets, solver, setting)

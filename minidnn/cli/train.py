@@ -52,8 +52,6 @@ def _together(group: Arguments) -> None:
     sizes.add_argument("--iter-size", type=positive, metavar="N", help=told)
     told = "the same for all ranks together: each takes its part of N batches, so that N stays when ranks change"
     sizes.add_argument("--micro-batches", type=positive, metavar="N", help=told)
-    told = "how long a rank waits for another before the run ends (default: 300)"
-    group.add_argument("--rank-limit", type=positive, metavar="SECONDS", help=told)
     told = "start a run that fails up to N times again, from its newest snapshot"
     group.add_argument("--max-restarts", type=positive, metavar="N", help=told)
     told = 'what starts the ranks each time, as "mpiexec -n 4"; the second one given is for the first restart'
@@ -113,11 +111,11 @@ def _said(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
 def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard | None = None) -> int:
     """Train; `launch` and `guard`: of one of several ranks."""
     from minidnn.cli.progress import watching
+    from minidnn.jobs.keywords import Course
     from minidnn.jobs.setting import Setting
     from minidnn.report import table
     from minidnn.results.runs import Training
     from minidnn.training.events import Ended, Saved, Step
-    from minidnn.training.keywords import Course
     from minidnn.training.solver import Solver
 
     names = ("max_iter", "iter_size", "snapshot_prefix", *Course.__annotations__)

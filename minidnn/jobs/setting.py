@@ -18,6 +18,7 @@ from minidnn.costs.links import network
 from minidnn.costs.net import Network
 from minidnn.errors import InvalidInput, near
 from minidnn.formats import named
+from minidnn.jobs.options import described
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
@@ -33,38 +34,7 @@ if TYPE_CHECKING:
 
 class Given(TypedDict, total=False):
     """How a net is run, as a user says it. A value that is None or left out comes from the solver file, else from the
-    defaults.
-
-    device:      "cpu", "reference", "cuda", or an open Device
-    policy:      the memory policy, by name, or a FILE.plan
-    budget:      device bytes that may be used: a number, or a text such as "64MiB" or "12GB"
-    host_budget: host bytes that tensors off the device may use, likewise
-    ram:         bytes of this machine's memory that the whole process may use, likewise: a plan within them is made
-                 (training/ram.py); default: all that there is
-    host_ring:   bytes of a pinned ring through which tensors go to ordinary memory; None: all host bytes are pinned
-    compress:    store tensors behind that ring without their zeros
-    disk:        "PATH" or "PATH:SIZE": a folder on a disk, for what the host budget has no room for; without a host
-                 budget for all that leaves the ring. At most SIZE bytes of it are used
-    costs:       the costs of ops and copies that plans are made with: "estimated" (the default), "measured" (those of
-                 `minidnn profile`), or Costs, which also say how bytes lie on the host
-    seed:        the seed of weights, data order, crops and dropout
-    format:      the number format of the network, except its parameters: float32, bfloat16 or float16
-    facts:       the tensors that backward reads: "default", or "layrub" (ReLU keeps a byte mask), or Facts
-    fuse:        replace groups of ops by one op where the device has a kernel for it
-    early:       where the device has memory of its own, training batches travel as they are and before their step
-                 begins; this takes two places on the device for each input, where the budget has room for them
-    workers:     processes that make the samples of each Data layer, instead of its data_param's; 0: a thread does
-    keep:        names of blobs that stay readable after a step
-    state:       what lives on the host: with "device" nothing; with "host" the optimizer's state, which comes for
-                 updates; with "all" weights, too, which come for each use
-    engine:      moves bytes between ranks, where several train together (ranks/engine.py)
-    launch:      what a launcher says of this rank: then a Solver takes this rank's device, and the engine for it
-    rank_limit:  the seconds that a rank waits for another before the run ends
-    ranks:       devices that train together, which `minidnn.plan` and the other studies simulate
-    link:        what is between these: a name, "10GB,20us", a FILE.yaml, or nodes (costs/links.py)
-    global_batch: samples of an update of all ranks together; each takes an equal part, whatever batch the file says
-    debug:       fill freed bytes with NaN
-    delays:      delay each copy at random by at most so many seconds, to bring out missing waits
+    defaults. jobs/options.py has the meaning of each.
     """
 
     device: str | Device | None
@@ -92,6 +62,13 @@ class Given(TypedDict, total=False):
     global_batch: int | None
     debug: bool
     delays: float
+
+
+Given.__doc__ = f"""How a net is run, as a user says it. A value that is None or left out comes from the solver file,
+else from the defaults.
+
+{described()}
+"""
 
 
 @dataclass(frozen=True)
@@ -180,6 +157,11 @@ class Setting:
         """How many ranks train together, simulated or not."""
         several = self.engine or self.launch
         return several.ranks if several is not None else self.ranks or 1
+
+    @property
+    def ranked(self) -> bool:
+        """Whether ranks communicate, or are simulated to."""
+        return self.engine is not None or self.ranks is not None
 
     def batch_of(self, iter_size: int, batch: int | None = None) -> int | None:
         """The batch of each rank, by `global_batch` if there is one, else `batch`, which may be asked for.

@@ -56,7 +56,7 @@ class DiskError(BudgetError):
 
 
 class RamError(BudgetError):
-    """A run would take more of this machine's memory than it may (training/ram.py).
+    """A run would take more of this machine's memory than it may (jobs/ram.py).
 
     `needed` and `smallest`: bytes that it would take.
     """

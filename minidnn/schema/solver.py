@@ -25,7 +25,7 @@ class Minidnn(Message):
     policy: str | None = field(OURS, None)
     budget: Bytes | None = field(OURS + 1, None)
     host_budget: Bytes | None = field(OURS + 2, None)
-    ram: Bytes | None = field(OURS + 3, None)  # of this machine's memory, for the whole process; training/ram.py
+    ram: Bytes | None = field(OURS + 3, None)  # of this machine's memory, for the whole process; jobs/ram.py
     host_ring: Bytes | None = field(OURS + 4, None)  # bytes of the pinned ring: memory/lowering/staging.py
     compress: bool = field(OURS + 5, False)  # whether tensors behind the ring are stored without their zeros
     device: str | None = field(OURS + 6, None)

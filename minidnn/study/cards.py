@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minidnn.costs import gpus
+from minidnn.jobs.gpus import gpu, host_memory, named
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
 from minidnn.program import Program
 from minidnn.results.budgets import CardRow
 from minidnn.study.compare import planned
-from minidnn.study.gpus import gpu, host_memory, named
 
 FREE = "liveness:p"  # what a step takes if memory is no matter
 ENDLESS = 1 << 62  # bytes
@@ -65,7 +65,7 @@ def cards(
     """A Card for each of the GPUs, the least memory first.
 
     name:        the program whose steps count
-    host_budget: bytes on the host; None: what is assumed beside each GPU (study/gpus.py)
+    host_budget: bytes on the host; None: what is assumed beside each GPU (jobs/gpus.py)
     chosen:      names of GPUs; None: all that have a profile
     """
     programs = [program.late() for program in programs]

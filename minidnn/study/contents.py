@@ -17,10 +17,10 @@ from minidnn import zoo
 from minidnn.data import SOURCES, DataError, Dataset, Encoded, Source, Transform, parse, source_of, staged, transform
 from minidnn.data.encoded import reason
 from minidnn.errors import InvalidInput
+from minidnn.jobs.job import understood
 from minidnn.nets.net import Net
 from minidnn.results.contents import LabelRow, SourceRow
 from minidnn.schema.sources import DataParameter, TransformationParameter
-from minidnn.study.subject import understood
 
 NAMED = 5  # samples that cannot be read, of which the reasons are told
 _NETS = (".yaml", ".yml", ".prototxt")

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
 from minidnn.costs.net import Link, Network, among, sent, unhindered
+from minidnn.jobs.job import Job
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.results.ranks import ScalingRow
-from minidnn.study.subject import Subject
 
 ENDLESS = 1e30  # bytes per second
 
@@ -71,7 +71,7 @@ def _seconds(schedules: Sequence[Schedule], costs: Costs) -> float:
     return sum(taken[s] for s in schedules)
 
 
-def alone(about: Subject, policy: str, costs: Costs) -> Iteration | None:
+def alone(about: Job, policy: str, costs: Costs) -> Iteration | None:
     """The iteration of one rank with the same batch, under the same policy and budgets; None: these refuse it."""
     one = about.varied(ranks=1)
     try:
@@ -81,7 +81,7 @@ def alone(about: Subject, policy: str, costs: Costs) -> Iteration | None:
     return iteration(found, one.parts, 1, one.batch or 1, costs)
 
 
-def told(about: Subject, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
+def told(about: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
     """What a row of results says of a policy's ranks; empty if nobody has asked for ranks."""
     ranks = about.setting.ranks
     if ranks is None:
@@ -98,7 +98,7 @@ def told(about: Subject, policy: str, found: Arrangement, costs: Costs) -> dict[
 
 
 def curve(
-    about: Subject,
+    about: Job,
     policies: Sequence[str],
     counts: Sequence[int],
     costs: Costs,
@@ -115,7 +115,7 @@ def curve(
             yield _row(one, policy, costs, singles[one.batch])
 
 
-def _row(about: Subject, policy: str, costs: Costs, single: Iteration | None) -> ScalingRow:
+def _row(about: Job, policy: str, costs: Costs, single: Iteration | None) -> ScalingRow:
     ranks, batch = about.setting.ranks or 1, about.batch or 1
     network = about.network(costs)
     costs = among(costs, network)

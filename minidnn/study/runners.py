@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from minidnn.costs import Costs
+from minidnn.jobs.job import Job
 from minidnn.jobs.setting import Setting
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import Trace
-from minidnn.nets.net import Net
+from minidnn.memory.planning import ENDLESS
 from minidnn.program import Role
-from minidnn.schema import SolverParameter
 from minidnn.study.run import Open, Runner
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
@@ -76,30 +75,20 @@ class _Differentiated:
         self.session.close()
 
 
-def solver_runner(
-    source: str | Path | SolverParameter | Net,
-    batch: int | None,
-    setting: Setting,
-    ignore_unknown: bool = False,
-) -> Open:
-    """A function that opens the training of a solver under a policy, each time from the same start."""
+def runner(job: Job, batch: int | None = None) -> Open:
+    """A function that opens a job for running under a policy, each time from the same start: a solver trains on its
+    data, and a net without one runs forward and backward on random batches.
+
+    batch: samples, instead of the job's"""
+    setting = replace(job.setting, ranks=None, link=None, global_batch=None)
+    nets = job.nets if batch is None else job.nets.with_batch(batch)
+
+    def opened(under: Setting) -> Runner:
+        if nets.solver is not None:
+            return _Trained(Solver(nets, batch=batch or job.asked, setting=under))
+        return _Differentiated(Session(nets.net, None, ("TRAIN",), setting=under), setting.seed)
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        def opened(under: Setting) -> Runner:
-            return _Trained(Solver(source, batch=batch, setting=under, ignore_unknown=ignore_unknown))
-
-        return _under(opened, setting, policy, costs, budget)
-
-    return open_runner
-
-
-def net_runner(net: Net, setting: Setting) -> Open:
-    """A function that opens a net under a policy, to run forward and backward each time on the same random batches."""
-
-    def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        def opened(under: Setting) -> Runner:
-            return _Differentiated(Session(net, None, ("TRAIN",), setting=under), setting.seed)
-
         return _under(opened, setting, policy, costs, budget)
 
     return open_runner
@@ -118,4 +107,4 @@ def _under(
     except BudgetError as refused:
         if not refused.host:
             raise
-    return opened(replace(under, host_budget=None))
+    return opened(replace(under, host_budget=ENDLESS))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from minidnn import zoo
 from minidnn.errors import BadInput, InvalidInput
+from minidnn.jobs.job import Job, Source
 from minidnn.program import Program
 from minidnn.schema.message import LARGEST
 from minidnn.study.search import Make
 from minidnn.study.series import Series
-from minidnn.study.subject import Source, Subject
 
 SIDE = 32  # pixels: most nets halve their images five times
 WIDEST = 1 << 16  # pixels a side
 
-Read = Callable[[Source], Subject]
+Read = Callable[[Source], Job]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Sized:
     make: Make
     series: Series
     probes: tuple[int, int]
-    about: Subject
+    about: Job
     model: str
 
 
@@ -81,7 +81,7 @@ KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
 }  # fmt: skip
 
 
-def _smallest(about: Subject, sides: Sequence[int]) -> int:
+def _smallest(about: Job, sides: Sequence[int]) -> int:
     """The smallest of these sides at which the net can be made: images must not end before its layers do."""
     for side in sides:
         try:

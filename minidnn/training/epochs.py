@@ -7,11 +7,11 @@ those of an iteration (batch times iter_size), and rounded up.
 from __future__ import annotations
 
 from minidnn.errors import InvalidInput
+from minidnn.optimizers.rates import learning_rate
 from minidnn.schema import SolverParameter
 from minidnn.schema.message import LARGEST
 from minidnn.schema.solver import IN_EPOCHS
 from minidnn.training.feeds import Feeds
-from minidnn.training.rates import learning_rate
 
 
 def iterations_of(feeds: Feeds, p: SolverParameter) -> int | None:

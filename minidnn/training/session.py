@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minidnn.backends import open_device
-from minidnn.costs import Costs, estimate, offered
-from minidnn.costs.net import LINK, among
+from minidnn.costs import offered
 from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
-from minidnn.jobs.costs import device_costs, staged
+from minidnn.jobs.job import Job
+from minidnn.jobs.nets import Nets
+from minidnn.jobs.ram import Residence
 from minidnn.jobs.setting import Given, Setting, simulated_only
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.execution.trial import Unfit, refusals
-from minidnn.nets.graph import Blob, Graph
+from minidnn.nets.graph import Blob
 from minidnn.nets.net import Net
-from minidnn.program import Program, Role, Tensor
-from minidnn.programs.build import TRAINING, build, executable, last, named
+from minidnn.program import Role, Tensor
+from minidnn.programs.build import TRAINING, executable, last, named
 from minidnn.programs.ranks import KEPT
 from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
 from minidnn.programs.spec import TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
-from minidnn.training.ram import Residence, staging_of
 from minidnn.zoo import load
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Session:
 
     def __init__(
         self,
-        net: Net | str | Path,
+        net: Net | str | Path | Job,
         train: TrainSpec | None = None,
         phases: Sequence[str] = ("TEST",),
         *,
@@ -74,7 +74,7 @@ class Session:
     ) -> None:
         """Plan the net's programs, prove the plans and load them on the device.
 
-        net:      a Net, a file, or the name of a model
+        net:      a Net, a file, or the name of a model; or a Job, which says the rest, too
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
         tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
@@ -86,68 +86,33 @@ class Session:
         would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
         memory facts that are for planning only.
         """
-        self.net = net = net if isinstance(net, Net) else load(net)
-        self.setting = setting = setting or Setting.of(given)
-        usable(setting.format)
-        if setting.ranks is not None:
-            raise InvalidInput(simulated_only(setting.ranks))
-        self._fed = fed
-        self.device = open_device(setting.device)
-        nets = named(net, phases, tests)
-        self.graphs: dict[str, Graph] = {
-            name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()
-        }
-        fuses = self.device.fuses if setting.fuse else None
-        early = fed and setting.early and self.device.own_memory
-        facts = executable(setting.facts)
-        costs = setting.costs or estimate(self.device)
-        made = build(
-            self.graphs, train, setting.keep, facts, fuses, early, test_loss, setting.state, self._linked(costs)
-        )
+        if isinstance(net, Job):
+            job = net
+        else:
+            nets = Nets(net if isinstance(net, Net) else load(net), tuple(tests))
+            job = Job.of(nets, setting or Setting.of(given), phases=tuple(phases))
+            job = replace(job, spec=train, fed=fed, test_loss=test_loss)
+        _check(job.setting)
+        self.net, self.setting, self.graphs = job.net, job.setting, job.graphs
+        self.device = open_device(job.setting.device)
         self.notes: list[str] = []  # what the user should know of the plans
-        if setting.costs is None:
-            costs = device_costs(self.device, list(made.values()), setting, self.notes.append)
-        self.costs = self._linked(costs if setting.staging is None else staged(costs, setting))
-        self.machine = self._planned(list(made.values()))
+        self.costs = job.costs(warn=self.notes.append)
+        self.machine = self._planned(job)
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
-        self.late = early and not any(p.early for p in self.programs.values())  # for want of bytes on the device
+        self.late = job.double_buffers and not any(p.early for p in self.programs.values())  # for want of bytes
         carried = {t.name: t for p in self.programs.values() for t in (*p.late().carried, *p.hosted)}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
-        constant = {name for graph in self.graphs.values() for name in graph.constants}
-        shards = set(self.machine.shards.values())
-        others = [
-            t for t in carried.values() if t not in self.params.tensors and t.name not in constant and t not in shards
-        ]
-        # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
-        self._state = [
-            t for t in others if train is None or not (t.role is Role.PARAM_GRADIENT or t.name.endswith(KEPT))
-        ]
+        self._state = self._begun(job, carried)
         self._wholes = self._of_shards()
-        first: dict[str, Rows] = {}
-        for one, phase in reversed(nets.values()):
-            first.update(one.drawn(setting.seed, phase))
-        for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
-            assign(self.machine, tensor, first[tensor.name])
-        for tensor in others:
-            assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
-        if train is not None and SCALE in others:
-            assign(self.machine, SCALE, rows.of(np.array([train.loss_scale, 0], np.float32)))
-
         self._closed = False
 
-    def _linked(self, costs: Costs) -> Costs:
-        """The costs with those of communications, among several ranks."""
-        return costs if self.setting.engine is None else among(costs, self.setting.link or LINK)
-
-    def _planned(self, programs: Sequence[Program]) -> Machine:
+    def _planned(self, job: Job) -> Machine:
         """The programs, planned and loaded. They are planned anew where the device refuses an algorithm, and all that
         are left need more workspace."""
-        setting = self.setting
-        staging = staging_of(self.graphs.values(), setting.workers) if self._fed else 0
-        here = Residence(self.device.own_memory, staging=staging)
+        setting, here = self.setting, Residence.of(job)
         while True:
-            arrangement = here.arranged(programs, setting.policy, self.costs, setting)
+            arrangement = here.arranged(job.programs, setting.policy, self.costs, setting)
             self.ram = here.ram(arrangement)
             try:
                 return Machine(
@@ -156,6 +121,27 @@ class Session:
                 )  # fmt: skip
             except Unfit:
                 self.costs = offered(self.costs, self.device.algorithms)
+
+    def _begun(self, job: Job, carried: Mapping[str, Tensor]) -> list[Tensor]:
+        """Give everything that lives across steps its first values. Returns the tensors of the state, which a snapshot
+        has beside the weights."""
+        constant = {name for graph in self.graphs.values() for name in graph.constants}
+        shards = set(self.machine.shards.values())
+        others = [
+            t for t in carried.values() if t not in self.params.tensors and t.name not in constant and t not in shards
+        ]
+        first: dict[str, Rows] = {}
+        for one, phase in reversed(named(job.net, job.phases, job.tests).values()):
+            first.update(one.drawn(self.setting.seed, phase))
+        for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
+            assign(self.machine, tensor, first[tensor.name])
+        for tensor in others:
+            assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
+        if job.spec is not None and SCALE in others:
+            assign(self.machine, SCALE, rows.of(np.array([job.spec.loss_scale, 0], np.float32)))
+        # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
+        updated = job.spec is not None
+        return [t for t in others if not (updated and (t.role is Role.PARAM_GRADIENT or t.name.endswith(KEPT)))]
 
     @property
     def refusals(self) -> list[str]:
@@ -333,6 +319,14 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check(setting: Setting) -> None:
+    """Raise InvalidInput for what a plan can have, and a run cannot."""
+    usable(setting.format)
+    if setting.ranks is not None:
+        raise InvalidInput(simulated_only(setting.ranks))
+    executable(setting.facts)
 
 
 def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,17 @@ import numpy as np
 
 from minidnn.data import DataError, WorkerError
 from minidnn.errors import InvalidInput, few
+from minidnn.jobs.job import Job
+from minidnn.jobs.keywords import SolverFields, apart
+from minidnn.jobs.nets import Nets
 from minidnn.jobs.setting import Setting
+from minidnn.jobs.solver_file import understand
+from minidnn.jobs.unobeyed import unobeyed
 from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
+from minidnn.optimizers.rates import learning_rate
 from minidnn.program import Role
-from minidnn.programs.build import named
 from minidnn.ranks.engine import Engine
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot
@@ -40,16 +45,12 @@ from minidnn.training.feeds import Feeds
 from minidnn.training.given import Samples
 from minidnn.training.interrupt import Interrupt
 from minidnn.training.keeping import Keeping
-from minidnn.training.keywords import SolverFields, apart
 from minidnn.training.logs.logs import LogError, Logs
 from minidnn.training.logs.record import columns
 from minidnn.training.parameters import all_zero
-from minidnn.training.rates import learning_rate
 from minidnn.training.saving import Saving, find, restore, seed_of
 from minidnn.training.session import Loaded, Session
-from minidnn.training.solver_file import phases, train_spec, understand
 from minidnn.training.together import check_alike, together
-from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -79,7 +80,7 @@ class Solver:
 
     def __init__(
         self,
-        solver: str | Path | SolverParameter | Net,
+        solver: str | Path | SolverParameter | Net | Nets,
         *,
         batch: int | None = None,
         data: Samples | None = None,
@@ -95,20 +96,18 @@ class Solver:
         if isinstance(solver, Net):
             fields = {"base_lr": 0.01, **fields}
         dropped: list[str] = []
-        net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
-        if p is None:
+        nets = understand(solver, fields, batch, dropped if ignore_unknown else None)
+        if (p := nets.solver) is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
         chosen = setting or Setting.of(given, p)
-        each = chosen.batch_of(p.iter_size, batch)
-        if each is not None and each != batch:
-            batch, net, tests = each, net.with_batch(each), tuple(test.with_batch(each) for test in tests)
+        nets, batch = nets.divided(chosen, batch)
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before, told = find(resume, self.prefix)
         self.notes += told
         self.seed = seed_of(given.get("seed") if setting is None else setting.seed, before, p)
-        if test_data is not None and not tests:
-            tests = (net,)
+        if test_data is not None and not nets.tests:
+            nets = nets._replace(tests=(nets.net,))
         given_data = {"TRAIN": data, "TEST": test_data}
         setting = replace(chosen, seed=self.seed)
         self.feeds: dict[str, Feeds] = {}
@@ -120,30 +119,23 @@ class Solver:
             if setting.engine is not None:
                 self.seed = setting.engine.share(self.seed)[0]
                 setting = replace(setting, seed=self.seed)
-            for name, (one, phase) in named(net, phases(tests), tests).items():
-                self.feeds[name] = Feeds(one.graph(phase), self.seed, given_data[phase], setting.workers)
+            for name, graph in nets.graphs(nets.phases).items():
+                self.feeds[name] = Feeds(graph, self.seed, given_data[graph.phase], setting.workers)
                 self.notes += self.feeds[name].notes
             self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
             self.parameters = p = in_iterations(p, self.epoch)
             logs = ((), None) if setting.engine and setting.engine.rank else (p.minidnn.log, p.minidnn.tensorboard)
             self._logs = Logs(*logs, self.epoch, Path(self.prefix).parent)
-            self.notes += unobeyed((net, *tests), p, setting.device)
-            spec = train_spec(p, self.seed, setting.engine)
-            self._parts = [part.part for part in spec.parts]  # the programs of an iteration
-            if spec.ranks > 1 and spec.iter_size & (spec.iter_size - 1):
-                alone = f"one rank with iter_size {spec.ranks * spec.iter_size}"
-                self.notes.append(
-                    f"iter_size {spec.iter_size} is no power of two: ranks end with other bytes than {alone}"
-                )
-            self.session = Session(
-                net, spec, _phases(solver, tests), tests=tests, fed=True,
-                test_loss=p.test_compute_loss, setting=setting,
-            )  # fmt: skip
+            self.notes += unobeyed((nets.net, *nets.tests), p, setting.device)
+            self.notes += _unequal(setting, p.iter_size)
+            job = Job.of(nets, setting, phases=_phases(solver, nets))
+            self._parts = job.parts  # the programs of an iteration
+            self.session = Session(job)
         except BaseException:
             self._close_feeds()
             self._close_engine()
             raise
-        self.net, self.machine, self._engine = net, self.session.machine, setting.engine
+        self.net, self.machine, self._engine = nets.net, self.session.machine, setting.engine
         self.notes += self.session.notes
         if self.session.late:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
@@ -155,7 +147,7 @@ class Solver:
         self.loaded: Loaded | None = None
         try:
             names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
-            self._saving = Saving(net, self.session, self.seed, p.snapshot_format == "BINARYPROTO", names)
+            self._saving = Saving(nets.net, self.session, self.seed, p.snapshot_format == "BINARYPROTO", names)
             programs = [name for name in self.feeds if name != "TRAIN"]
             self._keeping = Keeping(self.session, programs, p.minidnn.keep_best, p.minidnn.patience, self.prefix)
             if before:
@@ -487,12 +479,20 @@ class Solver:
         return bool(due) and "TEST" in self.feeds
 
 
-def _phases(solver: Any, tests: Sequence[Net]) -> tuple[str, ...]:
+def _phases(solver: Any, nets: Nets) -> tuple[str, ...]:
     """The phases to load: TRAIN, and TEST if the run tests. A Net gets TEST, for `forward`, if it has that phase."""
-    if not tests and isinstance(solver, Net):
+    if not nets.tests and isinstance(solver, Net):
         try:
             solver.graph("TEST")
         except ValueError:
             return ("TRAIN",)
         return ("TRAIN", "TEST")
-    return phases(tests)
+    return nets.phases
+
+
+def _unequal(setting: Setting, iter_size: int) -> list[str]:
+    """The sentence that says that several ranks end with other bytes than one; none if they end with the same."""
+    if setting.engine is None or setting.engine.ranks == 1 or not iter_size & (iter_size - 1):
+        return []
+    alone = f"one rank with iter_size {setting.engine.ranks * iter_size}"
+    return [f"iter_size {iter_size} is no power of two: ranks end with other bytes than {alone}"]

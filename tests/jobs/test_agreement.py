@@ -9,9 +9,9 @@ from minidnn.api import plan
 from minidnn.backends import open_device
 from minidnn.costs.parts import JOINS
 from minidnn.errors import InvalidInput
+from minidnn.jobs.job import read
 from minidnn.memory.proof.digest import digest
 from minidnn.ranks.threads import Group
-from minidnn.study import subject
 from minidnn.training.solver import Solver
 from tests.ranks.test_solvers import NET, SOLVER
 
@@ -44,7 +44,7 @@ def profiled(ranks):
     device = open_device("cpu")
     known = costs.measurements(device)
     known.bandwidth_out, known.bandwidth_in, known.latency = 3e9, 4e9, 1e-5
-    about = subject.read("solver.yaml", {"device": "cpu", "ranks": ranks})
+    about = read("solver.yaml", {"device": "cpu", "ranks": ranks})
     several = [about] if ranks is None else [about, about.varied(ranks=1)]
     ops = [op for one in several for p in one.programs for op in p.ops]
     for op in (*JOINS.values(), *(op for op in ops if not op.on_net)):
@@ -54,7 +54,7 @@ def profiled(ranks):
 
 
 def planned(policy, ranks, **given):
-    about = subject.read("solver.yaml", {"device": "cpu", "ranks": ranks, **given})
+    about = read("solver.yaml", {"device": "cpu", "ranks": ranks, **given})
     return digest(plan.of(about, [policy]).results[0].arrangement)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.plan import in_place_sharing
 from minidnn.program import FORWARD, Role, nbytes
 from minidnn.programs.build import programs
-from minidnn.training.solver_file import understand
 from tests.support.paths import NET_FILES
 
 MIB = 2**20

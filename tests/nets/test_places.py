@@ -9,9 +9,9 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.errors import BadInput
+from minidnn.jobs.solver_file import phases, train_spec, understand
 from minidnn.programs.build import named, programs
 from minidnn.training.feeds import Feeds
-from minidnn.training.solver_file import phases, train_spec, understand
 from tests.support.broken_files import as_solver, broken
 
 NET = """\

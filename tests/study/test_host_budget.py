@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import minidnn
+from minidnn.api import header
 from minidnn.cli.main import main
+from minidnn.jobs import gpus
+from minidnn.jobs.job import read
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.host import physical_memory
-from minidnn.study import costing, gpus, subject
 
 GiB = 2**30
 
@@ -17,14 +19,14 @@ GiB = 2**30
     ("gpu", "bytes_"), [("k40", 64 * GiB), ("orin", 30 * GiB), (None, physical_memory()), ("RTX 3060:tf32", 64 * GiB)]
 )
 def test_what_is_assumed(gpu, bytes_):
-    about = subject.read("lenet", {}, 1, gpu)
+    about = read("lenet", {}, 1, gpu)
     assert about.setting.host_budget == bytes_ and about.host_assumed
 
 
 def test_who_names_a_host_budget_keeps_it():
-    about = subject.read("lenet", {"host_budget": "1GiB"}, 1, "k40")
+    about = read("lenet", {"host_budget": "1GiB"}, 1, "k40")
     assert about.setting.host_budget == GiB and not about.host_assumed
-    assert "of the host" not in gpus.notes(about, costing.costs_of(about))
+    assert "of the host" not in header.notes(about, about.costs())
 
 
 @pytest.fixture

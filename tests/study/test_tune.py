@@ -7,12 +7,12 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.costs import profile
+from minidnn.jobs.solver_file import understand
 from minidnn.nets.net import Net
 from minidnn.programs.build import programs
 from minidnn.study import tune
 from minidnn.study.scaling import matched
 from minidnn.study.tune import Curve, Point, sweep
-from minidnn.training.solver_file import understand
 from minidnn.zoo import find
 from tests.support.texts import NET
 
@@ -150,7 +150,7 @@ def test_linear_scaling_and_warm_up():
 
 def test_the_solver_takes_the_fields(folder):
     """What is printed is what a solver file may say, and means: the first rate, the last of the warm-up, the scaled."""
-    from minidnn.training.rates import learning_rate
+    from minidnn.optimizers.rates import learning_rate
 
     fields = matched(0.02, 4, 16, samples=160, counts={"stepsize": 400, "max_iter": 1200}).fields()
     _, _, p = understand("solver.yaml", fields, batch=16)

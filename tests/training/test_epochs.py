@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from minidnn.errors import InvalidInput
+from minidnn.jobs.solver_file import understand
 from minidnn.nets.net import Net
 from minidnn.schema import InvalidFile
 from minidnn.training.epochs import in_iterations
 from minidnn.training.events import Saved, Step
 from minidnn.training.events import Tested as Measured
 from minidnn.training.solver import Solver
-from minidnn.training.solver_file import understand
 from tests.support.tiny import BATCH, SAMPLES, samples, tiny
 
 EPOCH = -(-SAMPLES // BATCH)  # 4 batches of 6 show 20 samples

@@ -15,7 +15,9 @@ import minidnn
 from minidnn.cli.main import main
 from minidnn.data import DataError
 from minidnn.errors import InvalidInput
+from minidnn.jobs.solver_file import understand
 from minidnn.memory.policies import NoSuchPolicy
+from minidnn.optimizers.rates import RATES, learning_rate
 from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.training import snapshot
 from minidnn.training.divergence import Diverged
@@ -23,10 +25,8 @@ from minidnn.training.events import Began, Ended, Saved, Step
 from minidnn.training.events import Tested as Measured
 from minidnn.training.feeds import Feeds
 from minidnn.training.parameters import WeightsError
-from minidnn.training.rates import RATES, learning_rate
 from minidnn.training.snapshot import SaveError
 from minidnn.training.solver import Solver
-from minidnn.training.solver_file import understand
 from tests.support.paths import MODELS
 
 MODEL = """

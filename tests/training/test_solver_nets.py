@@ -10,10 +10,10 @@ import pytest
 import minidnn
 from minidnn.cli.main import main
 from minidnn.errors import BadInput
+from minidnn.jobs.solver_file import understand
 from minidnn.schema import InvalidFile
 from minidnn.training import events
 from minidnn.training.solver import Solver
-from minidnn.training.solver_file import understand
 
 LAYERS = """
 - {name: data, type: Data, top: [data, label],

@@ -15,6 +15,7 @@ from functools import cache, partial
 from minidnn.costs import Costs, profile
 from minidnn.costs.links import known
 from minidnn.costs.net import Link
+from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
@@ -29,7 +30,6 @@ from minidnn.study.reproduce.several import MOST, Together, together
 from minidnn.study.search import largest
 from minidnn.study.series import Series
 from minidnn.study.tune import Curve, sweep
-from minidnn.training.solver_file import understand
 
 SYSTEM = "accudnn"
 NETWORK = "resnet152"

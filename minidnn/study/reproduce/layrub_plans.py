@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from minidnn.costs import Choice, Costs, profile
+from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
@@ -25,7 +26,6 @@ from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
 from minidnn.study.compare import planned
 from minidnn.study.reproduce.row import MIB
-from minidnn.training.solver_file import understand
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})
 WORKSPACE = 8 * MIB  # the most that Caffe allows a convolution's algorithm

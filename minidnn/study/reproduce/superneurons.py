@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from minidnn.costs import profile
+from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
@@ -29,7 +30,6 @@ from minidnn.study.reproduce.papers import superneurons as papers
 from minidnn.study.reproduce.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower
 from minidnn.study.search import Largest, largest
 from minidnn.study.series import Series
-from minidnn.training.solver_file import understand
 
 SYSTEM = "superneurons"
 GB = 10**9

@@ -16,6 +16,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from minidnn.costs import Costs, Staging, profile
+from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
@@ -27,7 +28,6 @@ from minidnn.programs.build import programs
 from minidnn.study.allocation import placed, table
 from minidnn.study.reproduce.row import Row, Tell
 from minidnn.training.solver import Solver
-from minidnn.training.solver_file import understand
 
 NETS = {("alexnet", 128): "AlexNet (128)", ("alexnet", 256): "AlexNet (256)", ("vgg19", 64): "VGG (64)"}
 BRANCHED = {("googlenet", 128): "GoogLeNet (128)"}

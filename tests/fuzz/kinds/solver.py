@@ -9,10 +9,10 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from minidnn.errors import BadInput
+from minidnn.jobs.solver_file import understand
 from minidnn.layers import LAYERS
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import Document, SolverParameter, check_solver, plain
-from minidnn.training.solver_file import understand
 from tests.fuzz.kind import Fault, Kind, command, readable, same
 from tests.fuzz.kinds.net import OTHER_REASONS
 from tests.fuzz.nets import FIELDS, nets

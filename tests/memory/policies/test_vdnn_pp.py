@@ -8,6 +8,7 @@ from functools import lru_cache
 import pytest
 
 from minidnn.costs import profile
+from minidnn.jobs.solver_file import understand
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
@@ -15,7 +16,6 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule
 from minidnn.programs.build import programs
-from minidnn.training.solver_file import understand
 from tests.support.oracle import broken
 from tests.support.paths import GOLDEN
 from tests.support.programs import PROGRAMS, chain, costs, random_graph

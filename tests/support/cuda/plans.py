@@ -27,6 +27,7 @@ from minidnn.backends.cuda.nan import one_image
 from minidnn.backends.cuda.recipe import Execute, Pointer, Read, Recipe, Write
 from minidnn.costs import Costs, estimate
 from minidnn.formats import FORMATS
+from minidnn.jobs.solver_file import understand
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import ALIGNMENT, Arrangement
@@ -37,7 +38,6 @@ from minidnn.programs.fusion import as_cuda
 from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.spec import TrainSpec
 from minidnn.sizes import text
-from minidnn.training.solver_file import understand
 from tests.support.op_examples import Maker, attrs, convolutions, products
 
 KINDS = {**convolution.KINDS, **inner_product.KINDS}

@@ -26,6 +26,7 @@ from time import perf_counter
 
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Staging, estimate
+from minidnn.jobs.solver_file import understand
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.optimizers import SGD
@@ -34,7 +35,6 @@ from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
 from minidnn.programs.spec import TrainSpec
 from minidnn.sizes import text
-from minidnn.training.solver_file import understand
 from minidnn.zoo import load
 from tests.support.cuda import orders as cuda_orders
 from tests.support.cuda.recorder import Entry, Followed, lived, recording_device

@@ -9,11 +9,12 @@ import pytest
 from minidnn.costs import Staging, profile
 from minidnn.errors import InvalidInput
 from minidnn.formats import InvalidFormat
+from minidnn.jobs.keywords import Course, SolverFields, apart
+from minidnn.jobs.options import OPTIONS
 from minidnn.jobs.setting import Given, Setting
 from minidnn.layers.facts import FACTS
 from minidnn.schema import SolverParameter
 from minidnn.schema.solver import Minidnn
-from minidnn.training.keywords import Course, SolverFields, apart
 
 
 def solver(**own) -> SolverParameter:
@@ -71,4 +72,5 @@ def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
     today = {name for name, info in SolverParameter.model_fields.items() if not info.json_schema_extra["old"]}
     assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today | set(Course.__annotations__)
     assert set(Course.__annotations__) == set(Minidnn.model_fields) - set(Given.__annotations__) - {"loss_scale"}
+    assert set(Given.__annotations__) == {option.name for option in OPTIONS if option.keyword}
     assert apart({"policy": "layrub", "max_iter": 3}) == ({"policy": "layrub"}, {"max_iter": 3})

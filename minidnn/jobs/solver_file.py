@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,26 +11,25 @@ from typing import Any
 from minidnn import zoo
 from minidnn.backends import check_name
 from minidnn.errors import InvalidInput
+from minidnn.jobs.keywords import overruled
+from minidnn.jobs.nets import Nets
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
-from minidnn.programs.spec import TrainSpec
-from minidnn.ranks.engine import Engine
+from minidnn.optimizers.rates import learning_rate
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, several, shown
-from minidnn.training.keywords import overruled
-from minidnn.training.rates import learning_rate
 
 
 def understand(
-    source: str | Path | SolverParameter | Net,
+    source: str | Path | SolverParameter | Net | Nets,
     fields: Mapping[str, Any] = MappingProxyType({}),
     batch: int | None = None,
     dropped: list[str] | None = None,
-) -> tuple[Net, tuple[Net, ...], SolverParameter | None]:
-    """(net, the nets that it is tested with, solver parameters) of a solver or a net.
+) -> Nets:
+    """The nets of a solver or a net, with the solver's parameters.
 
-    source:  a file, the name of a shipped net or solver, or a value
+    source:  a file, the name of a shipped net or solver, or a value; Nets are returned as they are
     fields:  solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
     batch:   the batch size to use instead of the net's
     dropped: gets the places of unknown fields of files, which then are ignored; None: they are errors
@@ -40,16 +39,18 @@ def understand(
     a file, and NoSuchModel for an unknown name. Raises InvalidInput for `fields` with a net's file, and for a solver
     without a net.
     """
+    if isinstance(source, Nets):
+        return source
     if isinstance(source, str | Path):
         source = zoo.find(source, batch)
     if isinstance(source, Net):
         net = source if batch is None else source.with_batch(batch)
         if not fields:
-            return net, (), None
+            return Nets(net)
         document = Document(overruled({"base_lr": 0.01, "lr_policy": "fixed"}, fields), what="the solver")
         p = check_solver(document, LAYERS, OPTIMIZERS)
         tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
-        return _in_state(net, p.train_state), tests, p
+        return Nets(_in_state(net, p.train_state), tests, p)
     if isinstance(source, SolverParameter):
         document, beside = Document(overruled(plain(source), fields), what="the solver"), Path()
     else:
@@ -57,7 +58,7 @@ def understand(
         if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
             if fields:
                 raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
-            return Net.from_file(source, batch, dropped), (), None
+            return Nets(Net.from_file(source, batch, dropped))
         if isinstance(document.data, Mapping):
             document.data = overruled(document.data, fields)
         else:
@@ -80,7 +81,7 @@ def understand(
     else:
         raise InvalidInput(f"{document.place(())}: names no net; it takes net: FILE")
     shared = net if p.net or p.net_param is not None else None
-    return _in_state(net, p.train_state), _tests(document, p, shared, net_of, batch), p
+    return Nets(_in_state(net, p.train_state), _tests(document, p, shared, net_of, batch), p)
 
 
 def _found(document: Document, field: str, path: str, beside: Path, batch: int | None) -> Net:
@@ -161,21 +162,3 @@ def _check_rates(document: Document, p: SolverParameter) -> None:
         except InvalidInput as error:
             document.error(("lr_policy",), str(error))
             return
-
-
-def train_spec(p: SolverParameter, seed: int, engine: Engine | None = None) -> TrainSpec:
-    """How a step of this solver trains. `seed` is the seed of dropout, `engine` that of several ranks."""
-    return TrainSpec(
-        OPTIMIZERS[p.type].of(p),
-        clip_gradients=p.clip_gradients,
-        iter_size=p.iter_size,
-        seed=seed,
-        loss_scale=p.minidnn.loss_scale,
-        ranks=engine.ranks if engine else 1,
-        rank=engine.rank if engine else 0,
-    )
-
-
-def phases(tests: Sequence[Net]) -> tuple[str, ...]:
-    """The phases that a run with these test nets needs: TRAIN, and TEST if there are any."""
-    return ("TRAIN", "TEST") if tests else ("TRAIN",)

@@ -12,10 +12,10 @@ import minidnn
 from minidnn import L
 from minidnn.cli.main import main
 from minidnn.data import parse
+from minidnn.jobs import ram
 from minidnn.layers import rows
 from minidnn.memory.budget import RamError
 from minidnn.memory.execution import host
-from minidnn.training import ram
 from minidnn.training.solver import Solver
 
 WIDE = """

@@ -1,0 +1,309 @@
+"""A job: what a file and options ask for, as nets, programs and costs. Whatever plans makes one, and whatever runs.
+
+`plan` and `train` come to the same plans because they ask the same Job: for its programs, whose gradients travel in the
+same buckets, and for its costs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from minidnn.costs import Costs
+from minidnn.costs.net import Network, among
+from minidnn.errors import InvalidInput
+from minidnn.formats import HALF
+from minidnn.jobs import gpus
+from minidnn.jobs.costs import staged
+from minidnn.jobs.nets import Nets
+from minidnn.jobs.setting import Given, Setting
+from minidnn.jobs.solver_file import understand
+from minidnn.jobs.target import Target, Warn, target_of
+from minidnn.jobs.unobeyed import unobeyed
+from minidnn.nets.graph import Graph
+from minidnn.nets.net import Net
+from minidnn.optimizers import OPTIMIZERS, SGD
+from minidnn.program import Program
+from minidnn.programs.build import build
+from minidnn.programs.fusion import Fuses
+from minidnn.programs.spec import TrainSpec
+from minidnn.schema import SolverParameter
+from minidnn.visible import say
+
+ALONE = SGD(momentum=0.9)  # the updates of a net without a solver, where several ranks are simulated
+
+Source = str | Path | SolverParameter | Net  # a file, the name of a model, or a value
+
+
+def warn(sentence: str) -> None:
+    """Say what the user should know, on standard error."""
+    say(f"minidnn: {sentence}", file=sys.stderr)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Nets, how they are run, and on what. Programs and costs follow from these.
+
+    spec:      how a step trains; None: TRAIN ends with the gradients
+    phases:    the phases whose programs are loaded
+    fed:       whether Feeds write the inputs; then those of training may arrive before their step
+    test_loss: whether programs of phase TEST compute the objective, too
+    asked:     the batch size that the caller names; None: the files'
+    host_assumed: whether the setting's host budget is one that nobody named
+    """
+
+    nets: Nets
+    setting: Setting
+    target: Target
+    spec: TrainSpec | None = None
+    phases: tuple[str, ...] = ("TRAIN",)
+    fed: bool = False
+    test_loss: bool = False
+    title: str = "net"
+    asked: int | None = None
+    host_assumed: bool = False
+
+    @classmethod
+    def of(cls, nets: Nets, setting: Setting, gpu: str | None = None, phases: tuple[str, ...] | None = None) -> Job:
+        """The job of a solver, or of a net without one. If nobody names a host budget, it has one all the same: nobody
+        has endless memory (jobs/gpus.py).
+
+        gpu:    the GPU that is simulated, as `gpus.named` gives it; None: the setting's device
+        phases: those to load, instead of those that a training run needs"""
+        solver, target = nets.solver, target_of(setting, gpu)
+        assumed = setting.host_budget is None and setting.disk is None
+        if assumed:
+            setting = replace(setting, host_budget=target.host_memory)
+        return cls(
+            nets, setting, target, spec_of(solver, setting), phases or nets.phases, fed=solver is not None,
+            test_loss=solver is not None and solver.test_compute_loss, host_assumed=assumed,
+        )  # fmt: skip
+
+    # ---- what follows
+
+    @cached_property
+    def graphs(self) -> dict[str, Graph]:
+        """The graph of each program of a phase, by the program's name."""
+        return self.nets.graphs(self.phases, self.setting.format)
+
+    @cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs, in the order in which a machine loads them. Raises as `build` (programs/build.py)."""
+        setting = self.setting
+        return tuple(
+            build(
+                self.graphs, self.spec, setting.keep, setting.facts, self.fuses, self.double_buffers, self.test_loss,
+                setting.state, self._bucket_costs(),
+            ).values()
+        )  # fmt: skip
+
+    def costs(self, sizes: bool = False, warn: Warn = warn) -> Costs:
+        """The costs that these programs are planned with: those of the setting, else of the target; with the setting's
+        staging, and of several ranks with their network.
+
+        sizes: other batches will be planned, too; then they are estimates, since measurements are of one batch
+
+        Raises InvalidInput if measured costs are asked for and are not there."""
+        setting = self.setting
+        if setting.costs is not None:
+            if self.gpu is not None:
+                raise InvalidInput(f"costs are given, and gpu {self.gpu} has its own: leave out one of them")
+            costs = setting.costs if setting.staging is None else staged(setting.costs, setting)
+        elif sizes:
+            costs = staged(self.target.estimates(), setting)
+        else:
+            costs = staged(self.target.costs([*self.programs, *self.of_one_rank], setting, warn), setting)
+        return self._linked(costs)
+
+    def costs_of_sizes(self) -> Costs:
+        """`costs` of many batches. Raises InvalidInput if measured costs are asked for."""
+        if self.setting.measured:
+            raise InvalidInput("costs measured are of one size, and here many are planned: leave them out")
+        return self.costs(sizes=True)
+
+    @cached_property
+    def of_one_rank(self) -> tuple[Program, ...]:
+        """The programs of one rank alone, beside which several that are simulated are seen; else none."""
+        return self.varied(ranks=1).programs if (self.setting.ranks or 1) > 1 else ()
+
+    def _bucket_costs(self) -> Costs | None:
+        """The costs by which gradients travel in buckets; None: they do not travel. The ops are not known yet, so none
+        of these is measured."""
+        if self.spec is None or self.spec.ranks == 1:
+            return None
+        return self._linked(self.setting.costs or self.target.estimates())
+
+    def _linked(self, costs: Costs) -> Costs:
+        """The costs with those of communications, among several ranks."""
+        return among(costs, self.network(costs)) if self.setting.ranked else costs
+
+    def network(self, costs: Costs) -> Network:
+        """The network between ranks."""
+        return self.setting.link or self.target.network(costs)
+
+    @property
+    def fuses(self) -> Fuses | None:
+        """The ops that are fused; None: none."""
+        return self.target.fuses if self.setting.fuse else None
+
+    @property
+    def double_buffers(self) -> bool:
+        """Whether training batches may arrive before their step begins (programs/raw.py)."""
+        return self.fed and self.setting.early and self.target.double_buffers
+
+    # ---- what is asked of it
+
+    @property
+    def net(self) -> Net:
+        return self.nets.net
+
+    @property
+    def tests(self) -> tuple[Net, ...]:
+        return self.nets.tests
+
+    @property
+    def solver(self) -> SolverParameter | None:
+        return self.nets.solver
+
+    @property
+    def gpu(self) -> str | None:
+        """The name of the GPU that is simulated; None: the setting's device is meant."""
+        return self.target.gpu
+
+    @property
+    def name(self) -> str:
+        return self.net.name or self.title
+
+    @property
+    def train(self) -> Program:
+        return next((p for p in self.programs if p.name == "TRAIN"), self.programs[-1])
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the programs of an iteration's micro-batches."""
+        return [self.train.name] if self.spec is None else [part.part for part in self.spec.parts]
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of one batch: the first dimension of the data."""
+        return next((t.shape[0] for t in self.train.inputs if len(t.shape) > 1), None)
+
+    def batch_of(self, ranks: int) -> int | None:
+        """The batch of each of so many ranks, if that of all is given; else None. Raises InvalidInput."""
+        return replace(self.setting, ranks=ranks).batch_of(1 if self.solver is None else self.solver.iter_size)
+
+    # ---- variants
+
+    def varied(
+        self,
+        batch: int | None = None,
+        format: str | None = None,
+        fuse: bool = True,
+        side: int | None = None,
+        state: str | None = None,
+        ranks: int | None = None,
+    ) -> Job:
+        """The job with this batch, this format, images of this many pixels a side, this place of the optimizer's state,
+        and so many ranks, where they are given, and without fusion unless `fuse`."""
+        nets = self.nets if batch is None else self.nets.with_batch(batch)
+        nets = nets if side is None else nets.with_images(side)
+        own = self.setting
+        setting = replace(
+            own, format=format or own.format, state=state or own.state, fuse=own.fuse and fuse,
+            ranks=own.ranks if ranks is None else ranks,
+        )  # fmt: skip
+        return replace(self, nets=nets, setting=setting, spec=spec_of(nets.solver, setting))
+
+    def at_batch(self, batch: int) -> tuple[Program, ...]:
+        """The programs at batch size `batch`, made without reading the file again."""
+        return self.varied(batch=batch).programs
+
+    def at_images(self, side: int) -> tuple[Program, ...]:
+        """The programs for images of `side` x `side` pixels. Raises BadInput if the net has none so small."""
+        return self.varied(side=side).programs
+
+    def narrower(self) -> list[str]:
+        """The number formats of 16 bits that the target has; empty if the job has one already."""
+        if self.setting.format in HALF:
+            return []
+        return [f for f in HALF if self.target.has(f, lambda f=f: [self.varied(format=f).train])]  # type: ignore[misc]
+
+
+def spec_of(solver: SolverParameter | None, setting: Setting) -> TrainSpec | None:
+    """How a step trains; None: it ends with the gradients. Ranks need updates: a net alone has those of `ALONE`."""
+    engine = setting.engine
+    ranks, rank = (setting.ranks or 1, 0) if engine is None else (engine.ranks, engine.rank)
+    if solver is None:
+        return None if setting.ranks is None else TrainSpec(ALONE, seed=setting.seed, ranks=ranks)
+    return TrainSpec(
+        OPTIMIZERS[solver.type].of(solver),
+        clip_gradients=solver.clip_gradients,
+        iter_size=solver.iter_size,
+        seed=setting.seed,
+        loss_scale=solver.minidnn.loss_scale,
+        ranks=ranks,
+        rank=rank,
+    )
+
+
+def read(
+    source: Source,
+    given: Given,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    opened: Callable[[Setting], Setting] = lambda setting: setting,
+) -> Job:
+    """The job of a file, of the name of a model, or of a value, with the setting that is asked for.
+
+    batch:  the batch size to use instead of the net's
+    gpu:    the GPU to simulate: any name of it, a FILE.yaml, or "here"; None: the setting's device
+    ignore_unknown: whether unknown fields of files are ignored, and named on standard error
+    opened: gives the setting with its device opened, where that takes options
+    """
+    gpu = None if gpu is None else gpus.named(gpu)
+    nets = understood(source, batch, ignore_unknown, gpu is not None)
+    setting = opened(Setting.of(given, nets.solver))
+    nets, batch = nets.divided(setting, batch)
+    tell_unobeyed((nets.net, *nets.tests), nets.solver, setting)
+    if given.get("seed") is None and nets.solver is not None and nets.solver.random_seed >= 0:
+        setting = replace(setting, seed=nets.solver.random_seed)
+    title = Path(source).stem if isinstance(source, str | Path) else "net"
+    job = replace(Job.of(nets, setting, gpu), title=title, asked=batch)
+    _ = job.programs  # so that what is wrong with a net is told here
+    return job
+
+
+def understood(source: Source, batch: int | None = None, ignore_unknown: bool = False, simulated: bool = False) -> Nets:
+    """The nets of a file, as `understand` gives them. Says which unknown fields are ignored.
+
+    simulated: whether nothing will run, so that data need not be there"""
+    dropped: list[str] = []
+    nets = understand(source, batch=batch, dropped=dropped if ignore_unknown else None)
+    for field in dropped:
+        warn(f"ignored: {field}")
+    return _without_data(nets) if simulated else nets
+
+
+def tell_unobeyed(nets: Iterable[Net], solver: SolverParameter | None, setting: Setting) -> None:
+    """Say in one line which fields of the files change nothing."""
+    for sentence in unobeyed(nets, solver, setting.device):
+        warn(sentence)
+
+
+def _without_data(nets: Nets) -> Nets:
+    """These nets, where nothing will run: sources that cannot be read need a shape alone."""
+    shapes: dict[str, str] = {}
+
+    def dataless(net: Net) -> Net:
+        made_up, replaced = net.without_data()
+        shapes.update(replaced)
+        return made_up
+
+    nets = nets.each(dataless)
+    for source, shape in shapes.items():
+        warn(f"source {source} cannot be read: planned with images of {shape}, as its layer makes them")
+    return nets

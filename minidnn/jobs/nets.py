@@ -1,0 +1,57 @@
+"""The nets that a file names: the one to train, those to test with, and the solver that says how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from minidnn.jobs.setting import Setting
+from minidnn.nets.graph import Graph
+from minidnn.nets.net import Net
+from minidnn.programs.build import named
+from minidnn.schema import SolverParameter
+
+
+class Nets(NamedTuple):
+    """
+    net:    the net that is trained, or planned
+    tests:  the nets of phase TEST, if they are not `net` alone
+    solver: None for a model file, and for a Net without solver fields
+    """
+
+    net: Net
+    tests: tuple[Net, ...] = ()
+    solver: SolverParameter | None = None
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases of a training run: TRAIN, and TEST if there are nets to test with."""
+        return ("TRAIN", "TEST") if self.tests else ("TRAIN",)
+
+    def each(self, change: Callable[[Net], Net]) -> Nets:
+        """These nets, each changed alike."""
+        return self._replace(net=change(self.net), tests=tuple(change(test) for test in self.tests))
+
+    def with_batch(self, batch: int) -> Nets:
+        return self.each(lambda net: net.with_batch(batch))
+
+    def with_images(self, side: int) -> Nets:
+        """These nets for images of `side` x `side` pixels. Raises InvalidFile if one takes no images."""
+        return self.each(lambda net: net.with_images(side))
+
+    def divided(self, setting: Setting, batch: int | None) -> tuple[Nets, int | None]:
+        """(the nets at the batch of each rank, that batch). Several ranks divide the setting's global batch.
+
+        batch: the batch size that these nets were made with instead of their files'; None: their files'
+
+        Raises InvalidInput if they cannot have equal parts."""
+        each = setting.batch_of(1 if self.solver is None else self.solver.iter_size, batch)
+        if each is None or each == batch:
+            return self, batch
+        return self.with_batch(each), each
+
+    def graphs(self, phases: tuple[str, ...], format: str = "float32") -> dict[str, Graph]:
+        """The graph of each program, by the program's name."""
+        return {
+            name: one.graph(phase, format=format) for name, (one, phase) in named(self.net, phases, self.tests).items()
+        }
