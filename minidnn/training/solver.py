@@ -32,7 +32,6 @@ from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.optimizers.rates import learning_rate
 from minidnn.program import Role
-from minidnn.ranks.engine import Engine
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot
 from minidnn.training.best import Best
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
 # ---- training
 
 UNREADABLE = (DataError, WorkerError, OSError)  # what a batch that cannot be made raises
+Undo = contextlib.ExitStack  # what is undone if a later part of a Solver fails, and at its end
 MOVED = "the parts of this iteration that have run have moved the running statistics"
 
 
@@ -91,85 +91,91 @@ class Solver:
         ignore_unknown: bool = False,
         **keywords: Unpack[SolverFields],
     ) -> None:
-        file = Path(solver) if isinstance(solver, str | Path) else None
         given, fields = apart(keywords)
-        if isinstance(solver, Net):
-            fields = {"base_lr": 0.01, **fields}
-        dropped: list[str] = []
-        nets = understand(solver, fields, batch, dropped if ignore_unknown else None)
-        if (p := nets.solver) is None:
-            raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
+        nets, self.notes = _nets(solver, fields, batch, ignore_unknown)
+        p = _trainable(nets, solver)
         chosen = setting or Setting.of(given, p)
         nets, batch = nets.divided(chosen, batch)
-        self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
-        self.notes = [f"ignored: {field}" for field in dropped]
-        self.resumed, before, told = find(resume, self.prefix)
-        self.notes += told
-        self.seed = seed_of(given.get("seed") if setting is None else setting.seed, before, p)
         if test_data is not None and not nets.tests:
             nets = nets._replace(tests=(nets.net,))
-        given_data = {"TRAIN": data, "TEST": test_data}
-        setting = replace(chosen, seed=self.seed)
-        self.feeds: dict[str, Feeds] = {}
-        self._own_engine: Engine | None = None
-        try:
-            if setting.launch is not None:
-                setting, self._own_engine, told = together(setting, setting.launch)
-                self.notes += told
-            if setting.engine is not None:
-                self.seed = setting.engine.share(self.seed)[0]
-                setting = replace(setting, seed=self.seed)
-            for name, graph in nets.graphs(nets.phases).items():
-                self.feeds[name] = Feeds(graph, self.seed, given_data[graph.phase], setting.workers)
-                self.notes += self.feeds[name].notes
-            self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
-            self.parameters = p = in_iterations(p, self.epoch)
-            logs = ((), None) if setting.engine and setting.engine.rank else (p.minidnn.log, p.minidnn.tensorboard)
-            self._logs = Logs(*logs, self.epoch, Path(self.prefix).parent)
-            self.notes += unobeyed((nets.net, *nets.tests), p, setting.device)
-            self.notes += _unequal(setting, p.iter_size)
-            job = Job.of(nets, setting, phases=_phases(solver, nets))
-            self._parts = job.parts  # the programs of an iteration
-            self.session = Session(job)
-        except BaseException:
-            self._close_feeds()
-            self._close_engine()
-            raise
-        self.net, self.machine, self._engine = nets.net, self.session.machine, setting.engine
-        self.notes += self.session.notes
-        if self.session.late:
-            self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
-        if (planned := self.session.arrangement.policy) != setting.policy:
-            what = f"{setting.policy} would take more memory than this machine, or its container, has"
-            self.notes.append(f"{what}: planned by {planned} within that (--policy NAME takes another)")
-        self.iteration = 0
-        self.position = 0  # training samples consumed
-        self.loaded: Loaded | None = None
-        try:
-            names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
-            self._saving = Saving(nets.net, self.session, self.seed, p.snapshot_format == "BINARYPROTO", names)
-            programs = [name for name in self.feeds if name != "TRAIN"]
-            self._keeping = Keeping(self.session, programs, p.minidnn.keep_best, p.minidnn.patience, self.prefix)
-            if before:
-                self._go_on(before)
-            elif weights is not None:
-                self.loaded = self.session.load(weights)
-            if self._engine is not None:
-                check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
-        except BaseException:
-            self.close()
-            raise
-        if zero := all_zero(self.session.graphs["TRAIN"], self.params):
-            self.notes.append(
-                f"warning: all weights of {few(zero)} are zero, and no gradient passes them: give each a "
-                f"weight_filler, for example weight_filler: {{type: xavier}}; Caffe's default is constant 0"
-            )
+        self.prefix = p.snapshot_prefix or (str(Path(solver).with_suffix("")) if isinstance(solver, str | Path) else "")
+        self.resumed, before, found_none = find(resume, self.prefix)
+        self.notes += found_none
+        self.seed = seed_of(given.get("seed") if setting is None else setting.seed, before, p)
+        with Undo() as undo:
+            joined = self._joined(replace(chosen, seed=self.seed), undo)
+            self._open_feeds(nets, {"TRAIN": data, "TEST": test_data}, joined, undo)
+            self.notes += unobeyed((nets.net, *nets.tests), p, joined.device)
+            self._load(Job.of(nets, joined, phases=_phases(solver, nets)), undo)
+            self._begin(before, weights)
+            self._closing = undo.pop_all()
         # The file's test_iter is for its own batch size; with another, a test shows all samples once.
         self._test_iter = () if batch else p.test_iter
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._between = True  # whether the values are those between two iterations
         self._losses: deque[float] = deque(maxlen=p.average_loss)
         self._interrupt = Interrupt(self._engine)
+
+    # ---- what a Solver is made of, in this order; each part is undo if a later one fails
+
+    def _joined(self, setting: Setting, undo: Undo) -> Setting:
+        """The setting of this rank among others: its device, its engine, and the seed of all."""
+        if setting.launch is not None:
+            setting, engine, notes = together(setting, setting.launch)
+            undo.callback(engine.close)
+            self.notes += notes
+        if setting.engine is not None:
+            self.seed = setting.engine.share(self.seed)[0]
+        return replace(setting, seed=self.seed)
+
+    def _open_feeds(self, nets: Nets, data: Mapping[str, Samples | None], setting: Setting, undo: Undo) -> None:
+        """Open the data of all nets, and with the length of an epoch the logs."""
+        self.feeds: dict[str, Feeds] = {}
+        for name, graph in nets.graphs(nets.phases).items():
+            self.feeds[name] = Feeds(graph, self.seed, data[graph.phase], setting.workers)
+            undo.callback(self.feeds[name].close)
+            self.notes += self.feeds[name].notes
+        p = _trainable(nets)
+        self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
+        self.parameters = p = in_iterations(p, self.epoch)
+        logs = ((), None) if setting.engine and setting.engine.rank else (p.minidnn.log, p.minidnn.tensorboard)
+        self._logs = Logs(*logs, self.epoch, Path(self.prefix).parent)
+
+    def _load(self, job: Job, undo: Undo) -> None:
+        """Plan the job's programs and load them on the device."""
+        self.notes += _unequal(job.setting, self.parameters.iter_size)
+        self.session = Session(job)
+        undo.callback(self.session.close)
+        self.net, self.machine, self._engine = job.net, self.session.machine, job.setting.engine
+        self._parts = job.parts  # the programs of an iteration
+        self.notes += self.session.notes
+        if self.session.late:
+            self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
+        if (planned := self.session.arrangement.policy) != job.setting.policy:
+            what = f"{job.setting.policy} would take more memory than this machine, or its container, has"
+            self.notes.append(f"{what}: planned by {planned} within that (--policy NAME takes another)")
+
+    def _begin(self, before: snapshot.Snapshot | None, weights: str | Path | Mapping[str, np.ndarray] | None) -> None:
+        """Go on from a snapshot, or begin with these weights, or with those that are drawn."""
+        p = self.parameters
+        self.iteration = 0
+        self.position = 0  # training samples consumed
+        self.loaded: Loaded | None = None
+        names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
+        self._saving = Saving(self.net, self.session, self.seed, p.snapshot_format == "BINARYPROTO", names)
+        programs = [name for name in self.feeds if name != "TRAIN"]
+        self._keeping = Keeping(self.session, programs, p.minidnn.keep_best, p.minidnn.patience, self.prefix)
+        if before:
+            self._go_on(before)
+        elif weights is not None:
+            self.loaded = self.session.load(weights)
+        if self._engine is not None:
+            check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
+        if zero := all_zero(self.session.graphs["TRAIN"], self.params):
+            self.notes.append(
+                f"warning: all weights of {few(zero)} are zero, and no gradient passes them: give each a "
+                f"weight_filler, for example weight_filler: {{type: xavier}}; Caffe's default is constant 0"
+            )
 
     # ---- what a user looks at
 
@@ -431,20 +437,7 @@ class Solver:
 
     def close(self) -> None:
         """End the threads of the loaders, the machine and the engine that was made here, and give the memory back."""
-        self._close_feeds()
-        try:
-            self.session.close()
-        finally:
-            self._close_engine()
-
-    def _close_feeds(self) -> None:
-        for feeds in self.feeds.values():
-            feeds.close()
-
-    def _close_engine(self) -> None:
-        engine, self._own_engine = self._own_engine, None
-        if engine is not None:
-            engine.close()
+        self._closing.close()
 
     def __enter__(self) -> Solver:
         return self
@@ -477,6 +470,23 @@ class Solver:
         p, i = self.parameters, self.iteration
         due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
         return bool(due) and "TEST" in self.feeds
+
+
+def _nets(
+    solver: str | Path | SolverParameter | Net | Nets, fields: dict[str, Any], batch: int | None, ignore_unknown: bool
+) -> tuple[Nets, list[str]]:
+    """The nets of a solver with these fields, and what to note of unknown ones, if those are ignored."""
+    dropped: list[str] = []
+    fields = {"base_lr": 0.01, **fields} if isinstance(solver, Net) else fields
+    nets = understand(solver, fields, batch, dropped if ignore_unknown else None)
+    return nets, [f"ignored: {field}" for field in dropped]
+
+
+def _trainable(nets: Nets, source: object = "") -> SolverParameter:
+    """The solver of these nets. Raises InvalidInput if the source is a net alone."""
+    if nets.solver is None:
+        raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
+    return nets.solver
 
 
 def _phases(solver: Any, nets: Nets) -> tuple[str, ...]:
