@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
-from minidnn.api import header
 from minidnn.cli import subject
 from minidnn.cli.help import examples
 from minidnn.cli.options import PLANNED
@@ -118,13 +117,13 @@ def _list(found: Plans) -> None:
 
 def _save(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     """Make the plan, prove it and write it. A plan that does not keep the budget is not written."""
+    from minidnn.api import header
     from minidnn.errors import InvalidInput
     from minidnn.memory.planning import arrange
     from minidnn.memory.policies import plan_file
     from minidnn.memory.policies.check import check_policies
     from minidnn.report import table
     from minidnn.results.policies import SavedPlan
-    from minidnn.study.costing import costs_of
 
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
@@ -134,7 +133,7 @@ def _save(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")
     check_policies(policies)
-    costs = costs_of(about)
+    costs = about.costs()
     arrangement = arrange(about.programs, policies[0], costs, about.setting.budget, about.setting.host_budget)
     plan_file.save(path, arrangement, costs)
     if args.json:

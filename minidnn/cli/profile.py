@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from minidnn.api import header
 from minidnn.cli import subject
 from minidnn.cli.help import examples
 
@@ -19,6 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.api import header
     from minidnn.costs import geometry, key
     from minidnn.jobs.profile import profiled
     from minidnn.report import profile as report
