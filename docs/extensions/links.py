@@ -1,7 +1,7 @@
 """Links of a document lead to files of the repository, as on GitHub. Here they are led to the pages of the site.
 
-README.md and its neighbours lie above docs/. A page includes each of them; a link to one of them becomes a link to its
-page, and links within it are read from where it lies.
+README.md and its neighbours lie outside of docs/. A page includes each of them; a link to one of them becomes a link to
+its page, and links within it are read from where it lies.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1]
-PAGES = {  # a document of the root: the page that includes it
+PAGES = {  # a document outside of docs/: the page that includes it
     "README.md": "overview.md",
     "DESIGN.md": "design.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
+    "tests/README.md": "testing.md",
+    "benchmarks/README.md": "measuring.md",
+    "release/README.md": "releasing.md",
 }
 _LINK = re.compile(r"(\]\()([^)#\s]+)")
 
@@ -30,8 +33,8 @@ def led(text: str, lies: Path, shown: Path) -> str:
         if "://" in name or name.startswith("mailto:"):
             return link.group()
         path = Path(os.path.normpath(lies / name))
-        if path.parent == DOCS.parent and path.name in PAGES:
-            path = DOCS / PAGES[path.name]
+        if page := PAGES.get(os.path.relpath(path, DOCS.parent)):
+            path = DOCS / page
         return start + os.path.relpath(path, shown)
 
     return _LINK.sub(target, text)

@@ -1,4 +1,4 @@
-"""Some cases of each kind, the same in each run, and the corpus. `make fuzz` tries others (CONTRIBUTING.md)."""
+"""Some cases of each kind, the same in each run, and the corpus. `make fuzz` tries others (tests/README.md)."""
 
 from __future__ import annotations
 

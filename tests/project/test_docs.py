@@ -15,6 +15,7 @@ from minidnn.memory.policies import names
 from tests.support.paths import ROOT
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+DOCUMENTS += [ROOT / folder / "README.md" for folder in ("tests", "benchmarks", "release")]
 DOCUMENTS += sorted((ROOT / "docs").rglob("*.md"))
 
 

@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md")),
+    *(ROOT / folder / "README.md" for folder in ("tests", "benchmarks", "release")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FOLDERS = ("minidnn", "benchmarks", "tests", "models", "docs", "release")
