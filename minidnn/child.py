@@ -1,4 +1,4 @@
-"""Work in a child of this process, whose memory goes with it."""
+"""Work in a fork of this process, whose memory goes with it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ChildEnded(Failed, RuntimeError):
 
 
 def in_child(work: Callable[[], T]) -> T:
-    """What `work` returns, computed in a fork of this process. What it returns, or raises, is pickled.
+    """Compute `work` in a fork of this process, and return its result. Results and errors are pickled.
 
-    So what it leaves in memory is not this process's: caches, pieces of heaps, libraries. Raises what it raises, and
-    ChildEnded where the child is killed."""
+    So the caches, heaps and libraries that `work` leaves in memory go with the fork: they count against no limit of
+    this process. Raises the errors of `work`, and ChildEnded if the fork is killed."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_answer, args=(work, theirs), daemon=True)
     child.start()

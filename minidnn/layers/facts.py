@@ -1,4 +1,8 @@
-"""Memory facts, minidnn's own and the papers': what backward reads and computes, and which ops work in place."""
+"""Memory facts, minidnn's own and the papers': what backward reads and computes, and which ops work in place.
+
+A net runs under facts for which there are kernels: the default, which is the leanest, and `layrub`. The others are for
+planning: with a paper's facts the plans have the paper's figures, and no policy knows a paper's number.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ if the host runs ops.
 
 A Stay is one residency of a tensor on the device. It begins with a write or a copy back, and ends after the last access
 or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. Each Buffer gets one offset.
+
+A schedule prints like a disassembly, and golden tests compare that text.
 """
 
 from __future__ import annotations

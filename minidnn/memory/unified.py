@@ -2,7 +2,8 @@
 
 A copy to the host's part saves nothing there. So that part gets what every plan takes, and the arena all the rest: what
 does not fit runs again, runs in parts, or takes a leaner algorithm. With a disk, a plan whose tensors pass through a
-ring is made, too, and the quicker one of both is taken.
+ring is made, too, and the quicker one of both is taken. A GPU's budget limits the arena alone, so that the same budget
+gives the same plan on every machine.
 """
 
 from __future__ import annotations

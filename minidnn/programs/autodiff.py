@@ -5,8 +5,13 @@ are wanted. programs/gradients.py adds them up at forks. programs/updates.py dec
 weights.
 
 programs/sites.py makes the tensors that layers read. In a graph of a 16-bit format (formats.py) a loss works in
-float32, and a cast op brings its gradient back to the format. The gradients of parameters are in the format, and sums
-of them over micro-batches are float32. The gradient of a parameter that says float32 (layers/base.py) is float32.
+float32, and a cast op brings its gradient back to the format. The gradients of parameters are in the format, since
+cuDNN computes no others, and sums of them over micro-batches are float32. The gradient of a parameter that says float32
+(layers/base.py) is float32.
+
+The elements of a top with a `loss_weight` are summed right after its layer, so that the top need not live until the
+objective is computed. Its gradient is one number, which fills a tensor only when the layer's backward begins. A loss
+layer multiplies its own gradient by the weight instead.
 """
 
 from __future__ import annotations

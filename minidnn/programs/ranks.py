@@ -6,6 +6,10 @@ of the weight, with its shard of the optimizer's state. Before the next step's f
 shards (`net.gather`). This is the traffic of a ring all-reduce, with a fixed order of sums, and each rank has its
 part of the state alone (Rajbhandari et al., "ZeRO", SC 2020, stage 1).
 
+Losses and BatchNorm's moments are gathered, too: so all ranks decide alike, and statistics are updated in the order of
+the micro-batches. Communications are ops, and their tensors lie in the arena. So plans, budgets, the proof and the
+simulator treat them like all others.
+
 Gradients go in buckets, as soon as backward has them. A bucket is merged once the next one is on its way, so that
 compute does not wait for a message that has just been sent.
 """

@@ -6,10 +6,12 @@ of an input NAME travel as uint8 or float32, in the logical order. Two inputs ta
     NAME.raw     (n, values of a sample): the samples
     NAME.window  (n, 3) int32: the row and the column where a sample's crop begins, and whether it is mirrored
 
-The op `input.transform` makes NAME of them, with the same bytes as the host.
+The op `input.transform` makes NAME of them, with the same bytes as the host. TEST keeps its inputs, since
+`Session.forward` is given samples as the net reads them.
 
 All inputs of such a program are carried, too: the device has them when the step begins. Each has two places there, so
-that the next batch is copied to one while the step reads the other (memory/execution/machine.py).
+that the next batch is copied to one while the step reads the other (memory/execution/machine.py). That copy is no part
+of the schedule: the proof begins with the batch in its place.
 """
 
 from __future__ import annotations

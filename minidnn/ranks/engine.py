@@ -1,7 +1,8 @@
 """The contract of an engine, which moves bytes between ranks, and what its two operations send to whom.
 
 An engine has three methods of its own. `transfer` prepares a call once, which a step makes again and again. All ranks
-make equal calls in the same order. A channel is the part of an engine that goes between the hosts alone.
+make equal calls in the same order. A channel is the part of an engine that goes between the hosts alone. No call waits
+without a limit.
 """
 
 from __future__ import annotations

@@ -69,7 +69,11 @@ class Device:
         return self.array(buffer, tensor)
 
     def beside(self) -> int | None:
-        """Bytes of the device's own memory that are taken now and are no arena; None: it has no memory of its own."""
+        """Bytes of the device's own memory that are taken now and are no arena; None: it has no memory of its own.
+
+        They are the context's, the libraries', kernels' and graphs'. No budget counts them, since they are known only
+        once they are there.
+        """
         return None
 
     def hosts(self, op: Op) -> bool:

@@ -6,7 +6,8 @@ disk full. It is opened for direct I/O, which takes no memory for a cache. A fil
 same, and that is told.
 
 Two threads run the schedule's streams "store" and "load", so writes and reads overlap. Each splits a tensor into
-requests of PIECE bytes and has DEPTH of them under way at a time.
+requests of PIECE bytes and has DEPTH of them under way at a time. A request that fails ends all streams at their next
+wait, so no kernel computes with bytes that never came.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ row below holds for every plan, with the plan's own values for the variables:
 Among several ranks communications run beside ops, and take no time in the program. `Facts.least` is what a step takes
 at least because ops wait for them. The larger of both is the bound.
 
-What it leaves out makes it lower, never higher. Tensors may be there in part. Latencies cost nothing. Small tensors
+Variables are of gaps, not of pairs of an op and a tensor, so the program grows with the number of ops. What it leaves
+out makes the bound lower, never higher. Tensors may be there in part. Latencies cost nothing. Small tensors
 take no bytes between their uses. The tensors that a rerun reads and writes take none at all. Only the worst ops of each
 window have a row for their live bytes.
 """

@@ -2,7 +2,10 @@
 
 The arena's height is at least the live peak, the largest sum of bytes alive at once. Buffers that live for the whole
 step overlap all others in time, so they are stacked at the bottom, which costs nothing. The rest is a packing problem
-(memory/packing/).
+(memory/packing/), which knows neither tensors nor plans.
+
+Tensors that live from step to step have one place in all programs of a net. On the host these lie first, once for all
+programs; behind them each program has places of its own.
 """
 
 from __future__ import annotations

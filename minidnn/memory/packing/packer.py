@@ -1,4 +1,7 @@
-"""Packing by all means: the quickest greedy orders, then the search, then the other orders."""
+"""Packing by all means: the quickest greedy orders, then the search, then the other orders.
+
+All limits are numbers of steps, never time, so equal problems have equal answers.
+"""
 
 from __future__ import annotations
 

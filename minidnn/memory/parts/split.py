@@ -10,6 +10,10 @@ lowering, the proof, machines and bounds see ordinary ops and tensors.
 - The gradient of a parameter is a sum: each part writes its own, and `gradient.add` adds them in the order of the rows.
 - In forward the parts run last to first, in backward first to last, as the order of that sum wants. So backward begins
   with the part that forward made last, which has had no time to leave.
+
+Ops could read ranges of whole tensors instead, but then kernels, costs and policies would have to know of ranges; and
+the copies are small where regions end at small maps. A kernel could continue the sum of the part before, but Winograd's
+sums are in another space until the last tile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Small ops of one kind that lie apart in the program, as one op that does each of them. A GPU runs it by one launch.
+"""Small ops of one kind that lie apart in the program, as one op that does each of them. A GPU runs it by one launch,
+for up to 80 weights. Only `cuda` and `reference` have such kernels.
 
 updates:     the updates of weights move back to the last of a group, and so their gradients wait for it.
 statistics:  the updates of BatchNorm's running statistics move back, too; the batch's statistics wait.

@@ -5,7 +5,8 @@ dConcat, dReLU, dbias: `relu.backward_bias` becomes `relu.backward_bias_slice`: 
 dConcat, add:          where the bottom forks, `gradient.add` becomes `gradient.add_slice`: dy, dx1 -> dx. So it is in
                        DenseNet, where each Concat's first bottom is the Concat before.
 
-If no other op reads the gradients that Concat's backward writes, that op goes.
+If no other op reads the gradients that Concat's backward writes, that op goes. An op that reads a slice declares the
+whole tensor among its reads. So plans and the proof know nothing of slices; costs count a slice's bytes.
 
 A ReLU's y is its bottom of Concat. Two of these keep fewer bottoms, or none, for backward:
 
