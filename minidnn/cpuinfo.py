@@ -1,4 +1,4 @@
-"""What instructions this CPU has, as Linux says it in /proc/cpuinfo."""
+"""The instruction sets of this CPU, from Linux's /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def native() -> str:
 
 
 def runs(level: str) -> bool:
-    """Whether this CPU runs what is compiled for a level of x86-64. Not where /proc/cpuinfo does not say so."""
+    """Whether this CPU runs code compiled for a level of x86-64. Not where /proc/cpuinfo does not say so."""
     flags = {flag for line in _cpuinfo() if line.startswith("flags") for flag in line.split()}
     names = list(ADDED)
     return all(flags.issuperset(ADDED[name].split()) for name in names[: names.index(level) + 1])

@@ -1,4 +1,4 @@
-"""What a function of minidnn.api returns: rows, with the document of `--json`, a table, and files to write."""
+"""The result of a function of minidnn.api: rows, with the document of `--json`, a table, and files to write."""
 
 from __future__ import annotations
 

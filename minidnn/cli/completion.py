@@ -64,7 +64,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterable[argparse.Action]:
 
 
 def _completer(names: Names, suffixes: Sequence[str], several: bool) -> Callable[..., list[str]]:
-    """What argcomplete asks for the values of an argument: names, and files of these suffixes.
+    """The completer that argcomplete calls for an argument: it offers names, and files with these suffixes.
 
     several: whether it takes several values, with commas between them"""
 

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured_disk(place: str) -> DiskRow:
-    """Measure the disk of a folder, and keep what was measured."""
+    """Measure the disk of a folder, and keep the result."""
     import shutil
 
     from minidnn.costs import Disk, disks

@@ -1,9 +1,9 @@
-"""A rank's work in a process of its own, so that its end is told whatever ends it.
+"""Runs a rank's work in a child process, so that its end is reported, whatever its cause.
 
-A launcher kills all ranks once one has ended, and a rank that the system kills can say nothing. So each rank forks: the
-child works, and the parent waits, passes signals on, and says how the child has ended. Then the launcher ends all. Who
-knows the cause speaks first: a rank that was killed, at once; the first rank before others, which may have the same
-error; and last those that only know that another one has ended.
+A launcher kills all ranks once one has ended, and a rank that the system kills can print nothing. So each rank forks:
+the child works, and the parent waits, passes signals on, and reports how the child has ended. Then the launcher ends
+all. The parent that knows the cause reports first: that of a killed rank at once; then that of the first rank, before
+others with the same error; and last those that only know that another rank has ended.
 
 Until a rank's MPI has started, the launcher may not notice that another has ended: MPICH's then waits for ever. So the
 parent looks after the other ranks of its machine meanwhile, and at the clock.
@@ -38,7 +38,7 @@ Said = dict[str, Any]
 
 
 class Guard:
-    """What a child says to its parent: the last of each."""
+    """The child's messages to its parent, the latest of each kind."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (it lives as long as the two processes)

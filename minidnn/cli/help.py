@@ -46,8 +46,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def policies(width: int, indent: str) -> str:
-    """A line or more for each policy: its name, and what it does in the words of its docstring's first line. Then who
-    proposed them.
+    """A line or more for each policy: its name, and the first line of its docstring. Then who proposed them.
 
     width: characters of a line, without the indent that it begins with"""
     from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, does

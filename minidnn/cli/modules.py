@@ -17,7 +17,7 @@ class NotImported(BadInput):
 def load(word: str) -> ModuleType:
     """Import a module: a name as in Python's `import`, also of the working folder, or the path of a .py file.
 
-    A file is imported under its name, once, and its folder is searched for what it imports. Raises NotImported.
+    A file is imported under its name, once, and may import modules from its own folder. Raises NotImported.
     """
     path = Path(word)
     file = path.suffix == ".py"

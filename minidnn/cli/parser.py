@@ -1,4 +1,4 @@
-"""The parser of the command line. A wrong command ends in one line that says what is wrong, and where help is."""
+"""The parser of the command line. A wrong command ends with one line that names the mistake and points to the help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USAGE = 2  # the exit code of a wrong command
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that shows what it quotes, and that ends with its own exit code where nobody can read its words."""
+    """A parser that escapes the text it quotes, and keeps its exit code even if its message cannot be written."""
 
     def error(self, message: str) -> NoReturn:
         with contextlib.suppress(OSError):

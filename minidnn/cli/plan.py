@@ -84,7 +84,7 @@ def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
 
 
 def _show(args: argparse.Namespace, found: Plans) -> None:
-    """Print the table, what is live at the peak of each policy, and the answer to a refusal."""
+    """Print the table, the live bytes at each policy's peak, and remedies for a refusal."""
     from minidnn.backends import open_device
     from minidnn.report import policies as report
     from minidnn.report import refusal

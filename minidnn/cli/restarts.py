@@ -1,9 +1,8 @@
 """`minidnn train --max-restarts N`: a run that is started again from its newest snapshot if it fails.
 
-A launcher such as mpiexec ends all its ranks when one ends, so whoever starts it again has to stand outside.
-`--launcher` says how: "mpiexec -n 4". Given more than once, the second is for the first restart, and so on; the last
-one stays. So a run goes on with fewer ranks where a machine is lost. torchrun restarts ranks by itself, and they go on
-likewise.
+A launcher such as mpiexec ends all its ranks when one ends, so it has to be restarted from outside. `--launcher` says
+how: "mpiexec -n 4". Given more than once, the second is for the first restart, and so on; the last one stays. So a run
+goes on with fewer ranks where a machine is lost. torchrun restarts ranks by itself, and they go on likewise.
 """
 
 from __future__ import annotations

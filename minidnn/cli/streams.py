@@ -14,7 +14,7 @@ ALIKE = {"–": "-", "—": "-", "×": "x", "µ": "u", "…": "...", "·": "*", 
 
 def prepare() -> None:
     """Call before anything is opened. Closed descriptors of 0 to 2 become /dev/null: else the next file that is opened
-    would get such a number, and the output with it. What a stream cannot encode is replaced."""
+    would get such a number, and the output with it. Characters that a stream cannot encode are replaced."""
     for descriptor, name in enumerate(NAMES):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""The values of options, read for argparse: each function raises ArgumentTypeError with what is wrong."""
+"""Parses the values of options for argparse: each function raises ArgumentTypeError, with the reason."""
 
 from __future__ import annotations
 

@@ -202,8 +202,8 @@ def _beside_ops(known: Measurements, way: str) -> tuple[float, list[float]]:
     """The rate of copies in one direction, and the drag on ops bound by memory and by arithmetic.
 
     Most copies run while the device computes, so the rate is the mean of those beside both kinds of ops. Each drag is
-    such that a byte costs what it cost there. Where a copy takes more than MOST_DRAG of an op's work, it lasts longer
-    instead."""
+    chosen so that a byte costs as much as it did there. Where a copy takes more than MOST_DRAG of an op's work, it
+    lasts longer instead."""
     kinds = {b["bound_by"]: b for b in known.beside}
     if not kinds:
         return getattr(known, f"bandwidth_{way}"), [0.0, 0.0]

@@ -69,10 +69,10 @@ class Staging:
 
 @dataclass(frozen=True)
 class Drag:
-    """How copies slow ops down: seconds of work lost per second of a copy, (out, in), for ops that are bound by the
-    device's memory and for ops that are bound by arithmetic.
+    """The slowdown of ops by copies: seconds of work lost per second of a copy, as (out, in), for memory-bound ops and
+    for compute-bound ops.
 
-    Copies in both directions at once take the sum away, but never more than MOST_DRAG: an op never stands still.
+    Simultaneous copies in both directions cost the sum, but at most MOST_DRAG, so that an op never stops altogether.
     """
 
     memory: tuple[float, float]

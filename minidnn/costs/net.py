@@ -1,4 +1,4 @@
-"""What communications between ranks cost: messages and bytes of the rank that has most of them, over a link.
+"""The cost of communications between ranks: the messages and bytes of the busiest rank, over a link.
 
 All ranks send to all others at once, without detours, since that is what the engines do (minidnn/ranks). A rank has
 one link for each direction, on which its messages follow one another:
@@ -9,9 +9,9 @@ Where processors move the bytes, a rank's own part takes time, too: it is copied
 
 This is LogGP's cost of messages that one rank sends in a row (Alexandrov et al., "LogGP: Incorporating Long Messages
 into the LogP Model", SPAA 1995). A gap as long as the latency makes it the model of Thakur, Rabenseifner and Gropp
-("Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005, section 3). By that, an exchange
-and a gather of one tensor among R ranks are as quick as their pairwise exchange and their ring: (R - 1) messages, and
-(R - 1) / R of the bytes (sections 4.1 and 4.3).
+("Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005, section 3). In that model, an
+exchange and a gather of one tensor among R ranks cost as much as their pairwise exchange and their ring: (R - 1)
+messages, and (R - 1) / R of the bytes (sections 4.1 and 4.3).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def profile(name: str) -> Costs:
 
 
 def architecture(name: str) -> dict[str, Any]:
-    """What is assumed of all cards of an architecture ("ampere"): fields of their profiles. Raises ProfileError."""
+    """The fields of a profile that are assumed for all cards of an architecture ("ampere"). Raises ProfileError."""
     known = sorted(path.stem for path in ARCHITECTURES.glob("*.yaml"))
     if name not in known:
         raise ProfileError(f"there is no architecture {name!r}{near(name, known)}; there are {', '.join(known)}")
@@ -119,7 +119,7 @@ def checked(data: Any, source: str) -> GPU:
 
 
 def content(path: Path) -> Any:
-    """What a YAML file holds. Raises ProfileError if it cannot be read."""
+    """The content of a YAML file. Raises ProfileError if it cannot be read."""
     from minidnn.schema.document import InvalidFile
     from minidnn.schema.files import read
 

@@ -1,9 +1,10 @@
 """The first half of a sample's transformation: from an image of any size to one of a fixed shape, changed at random.
 
 In this order: resize, or in TRAIN a random part that is resized to the crop; rotate; cut, if sizes still differ;
-brightness, contrast, saturation. Crop, mean, scale and mirror follow (data/transform.py). What is random is a function
-of (seed, the sample's number since training began), which names an epoch and an index. docs/training.md has the
-formulas. A random resized crop is that of Szegedy et al., Going deeper with convolutions, section 6.
+brightness, contrast, saturation. Crop, mean, scale and mirror follow (data/transform.py). All random choices are a
+function of (seed, the sample's number since training began), and that number names an epoch and an index.
+docs/training.md has the formulas. A random resized crop is that of Szegedy et al., Going deeper with convolutions,
+section 6.
 
 All arithmetic is elementwise or on whole numbers, so results depend neither on the machine nor on the number of
 workers. Images of bytes stay images of bytes.
@@ -86,7 +87,7 @@ class Augment:
         number:  the sample's number since training began
         decoded: whether its channels, if there are three, are red, green and blue, and not in the wanted order
 
-        Raises DataError if the image is smaller than what is to be cut of it."""
+        Raises DataError if the image is smaller than the crop."""
         counter = np.array([number])
         if self.area:
             image = resized(image, shape[1:], self._part(image.shape[1:], counter))
@@ -193,8 +194,8 @@ def rotated(image: np.ndarray, degrees: float, window: tuple[int, int, int, int]
 
 
 def _neighbours(place: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of places in 2^-17 pixel along an axis of this size: the pixels before and behind, and how near, in 256ths, the
-    latter is."""
+    """For positions in units of 2^-17 pixel along an axis of this size: the pixel before, the pixel behind, and the
+    weight of the latter in 256ths."""
     place = np.clip(place, 0, (size - 1) * 2 * _ONE)
     before = place >> 17
     return before, np.minimum(before + 1, size - 1), (place >> 9) & 255

@@ -1,4 +1,5 @@
-"""What all sources of encoded images share: labels and names in memory, images on the disk until they are wanted."""
+"""The base of all sources of encoded images: labels and names are in memory, images stay on the disk until they are
+needed."""
 
 from __future__ import annotations
 

@@ -126,8 +126,8 @@ class Loader:
         labels[place] = label
 
     def take(self, position: int) -> Batch:
-        """The batch at this position, from the thread or the workers. An error there is raised here. What workers made
-        stays only until the next call."""
+        """The batch at this position, from the thread or the workers. An error there is raised here. The workers'
+        arrays are valid only until the next call."""
         if workers := self._running():
             return workers.take(position, raw=False)
         return self._take(self.batch, position)

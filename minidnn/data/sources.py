@@ -78,7 +78,7 @@ def source_of(param: Any, transform_param: Any, phase: str) -> Source:
 
 
 def _of_folder(path: str) -> type[Source] | None:
-    """What a folder's path without a word is a source of; None if there is no such folder."""
+    """The source for a folder's path without a prefix; None if there is no such folder."""
     if not os.path.isdir(path):
         return None
     if os.path.isfile(os.path.join(path, "CURRENT")):

@@ -1,8 +1,8 @@
 """Caffe's transformation of samples: crop, subtract the mean, multiply by the scale, mirror; in this order.
 
-The crop is random in TRAIN and central in TEST. `mirror: true` mirrors a random half of the samples, in TEST too, as
-in Caffe. The random numbers are a function of (seed, the sample's number since training began). What Caffe lacks comes
-before: sizes, rotation, colours (data/augment.py).
+The crop is random in TRAIN and central in TEST. `mirror: true` mirrors a random half of the samples, in TEST too, as in
+Caffe. The random numbers are a function of (seed, the sample's number since training began). Steps that Caffe lacks
+come first: sizes, rotation, colours (data/augment.py).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Transform:
         return out
 
     def _seen(self, image: np.ndarray, window: np.ndarray) -> np.ndarray:
-        """What the net sees of an image (C, H, W): a view."""
+        """The part of an image (C, H, W) that the net sees, as a view."""
         row, column, mirrored = window
         part = image[:, row : row + self.crop, column : column + self.crop] if self.crop else image
         return part[..., ::-1] if mirrored else part

@@ -3,10 +3,10 @@
 Machine code from it is run, so nobody else may have written it. A folder of the cache belongs to the user, and only
 the user may enter it: one of the user's with another mode is closed. A file belongs to the user, and nobody else may
 write to it. Both are looked at whenever a file is read. The file is looked at after it is opened, so that nobody can
-exchange it in between. What is kept as bytes has a checksum of these bytes and of the file's name.
+exchange it in between. Each file of bytes ends with a checksum of these bytes and of the file's name.
 
-Whoever reads a file that cannot be used gets `Refused`, with the reason in one line, or no bytes: then they are made
-anew.
+Reading a file that cannot be used raises `Refused`, with the reason in one line, or returns no bytes; the caller then
+makes them anew.
 """
 
 from __future__ import annotations

@@ -68,10 +68,10 @@ class Plan:
                are inputs, hosted tensors, results of such ops, and what has left by a trip
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
-    bound:     seconds that no plan of its program within the budget is below whose ops all run on the device
-               (memory/joint/bound.py), where the policy knows it
-    program:   the program that all this is about, where ops of the one that the policy was given run in parts
-               (memory/parts/); None: that one
+    bound:     a lower bound on the step time of any plan of its program that keeps the budget and runs every op on the
+               device (memory/joint/bound.py), if the policy computes one
+    program:   the program that the plan is for, if it is not the one that the policy was given, but that one with ops
+               in parts (memory/parts/); else None
     """
 
     order: tuple[Op, ...] = ()

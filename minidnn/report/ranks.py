@@ -51,7 +51,7 @@ def _line(r: Row) -> list[str]:
 
 
 def says(rows: Sequence[Row]) -> list[str]:
-    """Sentences on each policy: up to how many ranks it pays, and why no further; and on what was refused."""
+    """Sentences on each policy: the number of ranks up to which it pays, the reason why no further, and refusals."""
     said = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
     for policy, own in _by_policy(rows).items():
         said += _pays(policy, own)
@@ -62,8 +62,8 @@ def says(rows: Sequence[Row]) -> list[str]:
 
 
 def pays(rows: Sequence[Row]) -> tuple[Row | None, Row | None]:
-    """Of one policy's rows: the last up to which each further rank adds at least PAYS of what each of the fewest does,
-    and the row after it; None where there is none."""
+    """(the last of one policy's rows whose marginal throughput per rank is at least PAYS of the first row's, the next
+    row); None for a row that does not exist."""
     last: Row | None = None
     kept = [r for r in rows if r["fits"]]
     for row in kept:

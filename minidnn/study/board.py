@@ -212,11 +212,11 @@ def standings(found: Found, policies: Sequence[str]) -> list[Standing]:
 
 # ---- planning, in this process or in others
 
-_HELD: Sequence[Contest] = ()  # what processes plan: a fork has it without a copy
+_HELD: Sequence[Contest] = ()  # the contests that processes plan: a fork has them without a copy
 
 
 class _Here(Executor):
-    """Does at once what it is asked for."""
+    """Runs each task at once, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -225,7 +225,8 @@ class _Here(Executor):
 
 
 def _pool(contests: Sequence[Contest], jobs: int) -> Executor:
-    """What plans. Processes are forks: programs and costs hold functions, which cannot be sent."""
+    """The executor that makes the plans. Its processes are forks, since programs and costs hold functions, which cannot
+    be sent."""
     global _HELD
     _HELD = contests
     if jobs == 1:
@@ -234,7 +235,7 @@ def _pool(contests: Sequence[Contest], jobs: int) -> Executor:
 
 
 class _NoTerminal(io.TextIOWrapper):
-    """Standard error of a process that plans: warnings, and no lines that show what it does."""
+    """Standard error of a process that plans: it passes warnings and hides progress."""
 
     def isatty(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""The GPU at hand as a profile: its facts by the driver, and what is assumed of its architecture (costs/architectures).
+"""The GPU at hand as a profile: facts from the driver, and assumptions about its architecture (costs/architectures).
 
 Neither CuPy nor cuDNN is needed, and no memory of the GPU is taken.
 """
@@ -45,7 +45,7 @@ COUNTED = "counted: docs/costs.md says how"
 
 @dataclass(frozen=True)
 class Facts:
-    """What the driver says of a card: bytes, cycles per second, and the bits of its memory's bus.
+    """A card's facts from the driver: bytes, cycles per second, and the width of its memory bus in bits.
 
     shared: whether its memory is the CPU's, too"""
 

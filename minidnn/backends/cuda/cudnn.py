@@ -58,7 +58,8 @@ class Settings:
 
     @property
     def said(self) -> str:
-        """For a device's description, by which measurements are kept. Those of plans that are avoided stay true."""
+        """For a device's description, under which measurements are kept. `avoid` is left out, since it changes no
+        measurement."""
         words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
         words += [] if self.deterministic else ["also plans that are not deterministic"]
         return ", ".join(words)

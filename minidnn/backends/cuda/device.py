@@ -148,7 +148,7 @@ class Planner(Device):
 
 
 def _problem(op: Op) -> tuple:
-    """All that an op's recipes depend on."""
+    """The properties of an op that its recipes depend on."""
     return (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
 
 

@@ -431,8 +431,8 @@ def _missing(name: str, what: str, cuda: int) -> CudaUnavailable:
 
 
 def _pip(name: str, cuda: int) -> str:
-    """What pip installs the library by. From CUDA 13 on its wheel has no suffix, except cuDNN's; CUDA 12's cuDNN has to
-    serve old cards, too."""
+    """The requirement by which pip installs the library. From CUDA 13 on its wheel has no suffix, except cuDNN's; CUDA
+    12's cuDNN has to serve old cards, too."""
     wheel = _WHEEL[name] if cuda >= 13 and name != "cudnn" else f"{_WHEEL[name]}-cu{cuda}"
     old = name == "cudnn" and OLDEST_CARD[cuda] < TURING
     return f"'{wheel}<{'.'.join(map(str, SINCE_TURING))}'" if old else wheel

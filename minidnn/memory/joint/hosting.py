@@ -1,11 +1,11 @@
-"""Which carried tensors live on the host: those that the bound's answer sends there, if their plan is quicker, and by
-so much that it pays.
+"""Chooses the carried tensors that live on the host: those that the bound's solution sends there, if the plan is then
+quicker by enough to pay.
 
-A plan in which all stay on the device is made first. Where the bound says that no plan could be much quicker, it is
-taken. Else the bound's answer says of each tensor how much of it had better be at home on the device. What is below a
-half may go, or all that is not whole, or the optimizer's state, or everything; of the last two without what is so small
-that a copy of it is mostly latency. For each of these sets a bound of its own says what it could gain. Only if none of
-them keeps the budget do the small ones go, too. Of a set for which the host has no room the largest tensors go.
+First comes a plan with all of them on the device. It is taken if the bound shows that no plan could be much quicker.
+Otherwise there are four candidate sets: tensors whose share on the device is below 0.5 in the linear program's
+solution; all with a share below 1; the optimizer's state; everything. The last two leave out tensors whose copy is
+dominated by latency, unless no set keeps the budget without them. A bound for each set says what it could gain. If the
+host has no room for a whole set, its largest tensors go.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from minidnn.memory.plan import Plan
 from minidnn.memory.schedule import aligned
 from minidnn.program import Pass, Program, Tensor
 
-PAYS = 1e-3  # part of a step by which another home must be quicker
-SHORT = 300  # ops: of longer programs only the most promising set is planned
-PARTS = 0.5, 0.999  # what is at home in a smaller part may go
+PAYS = 1e-3  # relative gain in step time that a candidate set must bring
+SHORT = 300  # ops: in longer programs only the most promising set is planned
+PARTS = 0.5, 0.999  # tensors with a smaller share on the device form a candidate set
 
 
 class Hosting:
@@ -97,7 +97,7 @@ class Hosting:
 
     @cached_property
     def most(self) -> frozenset[Tensor]:
-        """All that can live on the host, as far as that has room."""
+        """All tensors that can live on the host, up to its room."""
         return self._with_room(self.movable)
 
     def _with_room(self, tensors: frozenset[Tensor]) -> frozenset[Tensor]:
@@ -112,12 +112,12 @@ class Hosting:
         return frozenset(found)
 
     def _updated(self) -> frozenset[Tensor]:
-        """What only updates use: the optimizer's state."""
+        """The tensors that only updates use: the optimizer's state."""
         used = {t for op in self.program.ops if op.during is not Pass.UPDATE for t in op.tensors}
         return self.movable - used
 
     def _small(self) -> frozenset[Tensor]:
-        """What takes longer to begin to copy than to copy."""
+        """The tensors whose copy is dominated by latency."""
         bandwidth = min(self.costs.bandwidth_out, self.costs.bandwidth_in)
         return frozenset(t for t in self.movable if t.nbytes < self.costs.latency * bandwidth)
 

@@ -26,8 +26,8 @@ from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, complete
 from minidnn.program import Program
 
-SMALLER = (0.0, 0.05, 0.1, 0.2)  # parts by which the bound's budgets are smaller, so that rounding needs less repair
-STARTS = 3  # that are searched
+SMALLER = (0.0, 0.05, 0.1, 0.2)  # parts by which further bounds have smaller budgets: rounding then needs less repair
+STARTS = 3  # starts that the search works on
 WORK = 5_000_000  # evaluations of all searches together, times ops
 EACH = 100  # evaluations for each decision, at most
 LEAST = 300  # evaluations of a search, however long the program is

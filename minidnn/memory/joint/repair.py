@@ -1,9 +1,9 @@
 """Repair: changes of decisions until their bytes keep the limits of device and host, the cheapest per byte first.
 
-At the execution with most bytes beyond the limit, a tensor that is idle may leave or be dropped, one that came back
-early may go once more, the op may take a leaner algorithm, and what is made again there may stay or be copied instead.
-Nothing more leaves for a host that is full. Where tensors have left for which the host has no room, some of them are
-made again or stay instead.
+It looks at the execution that exceeds the limit by the most bytes. There an idle tensor may be offloaded or dropped; a
+tensor that came back early may leave once more; the op may take a leaner algorithm; and a tensor that is recomputed
+there may be kept or copied instead. No tensor is offloaded to a host that is full. If the host's limit is exceeded,
+some tensors are recomputed or kept instead.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from minidnn.memory.joint.evaluator import AGAIN, COPY, KEEP, NEVER, Evaluator, 
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import aligned
 
-HIDDEN = 0.3  # part of a copy's seconds that a step is thought to lose
-TRUST = 0.9  # how much cheaper a change is thought to be that the bound makes, too
-STEPS = 400  # changes of a repair in their order, and after these
+HIDDEN = 0.3  # share of a copy's seconds that is assumed to slow the step down
+TRUST = 0.9  # discount on the cost of a change that the linear relaxation also makes
+STEPS = 400  # changes of a repair in order of cost, and after these
 WALK = 1500  # changes at random, near the cheapest ones
-UPHILL = 0.3  # a random change may make it worse by this part
+UPHILL = 0.3  # share by which a random change may make the excess worse
 HOLD, LEANER = 3, 4  # kinds of changes, beside the fates
 
 

@@ -6,9 +6,9 @@ it spares the disk the same traffic, unless a tensor makes several trips. Hence 
 most bytes for each byte that they take, and among equals those that are away for the shortest time. A disk has the
 least time to write and to read these, at the turn from forward to backward.
 
-Tiers are decided last, for all programs of a net together, and change no instruction. Until then each stashed tensor may
-go to the disk, so policies see copies that are no faster than that (Costs.sustained). The bound of joint planning counts
-the link alone, since a tensor that stays in the ring or in memory spares the disk.
+Tiers are decided last, for all programs of a net together, and change no instruction. Until then each stashed tensor
+may go to the disk, so policies see copies that are no faster than that (Costs.sustained). The bound of joint planning
+counts the link alone, since a tensor that stays in the ring or in memory spares the disk.
 
 A disk may fail in the middle of a step, which has changed some weights by then. So what a step changes is kept on the
 disk as it was before (Arrangement.undo, memory/execution/undo.py).

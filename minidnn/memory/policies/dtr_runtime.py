@@ -146,7 +146,7 @@ class _Step:
         return cost / (self.held[t] * max(self.clock - self.pool[t], LEAST))
 
     def _evict(self, t: Tensor) -> None:
-        """Free the tensor's bytes. What an op can make again joins the class of its evicted neighbours."""
+        """Free the tensor's bytes. A tensor that an op can make again joins the class of its evicted neighbours."""
         self.used -= self.held.pop(t)
         if t in self.pool:
             del self.pool[t]
@@ -184,5 +184,5 @@ class _Classes:
             self.cost[self._find(self.root.pop(t))] -= seconds
 
     def seconds(self, tensors: Iterable[Tensor]) -> float:
-        """Of the classes of these tensors, each once."""
+        """The sum over the classes of these tensors, each counted once."""
         return sum(self.cost[i] for i in {self._find(self.root[t]) for t in tensors if t in self.root})
