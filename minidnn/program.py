@@ -184,7 +184,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What an op does that takes some rows of the batch alone (memory/parts/): rows [first, last) of the op `of`."""
+    """The attributes of an op for some rows of the batch alone (memory/parts/): rows [first, last) of the op `of`."""
 
     of: Op
     first: int
@@ -193,8 +193,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Region:
-    """Ops that run in parts, by their names in the program's order: each takes the batch in `count` equal parts, and
-    the ops of one part run one after the other, before those of the next (memory/parts/)."""
+    """Ops that run in parts, by their names in the program's order (memory/parts/). Each takes the batch in `count`
+    equal parts; all ops of one part run before those of the next."""
 
     ops: tuple[str, ...]
     count: int
@@ -294,7 +294,7 @@ class Program:
 
     def check(self) -> None:
         """Raise ValueError unless op names are unique, and every read and output is an input, carried, hosted, or
-        written earlier; or if a tensor is hosted and something else, too."""
+        written earlier. A hosted tensor may be nothing else."""
         if both := {*self.inputs, *self.carried, *self.outputs}.intersection(self.hosted):
             raise ValueError(f"{min(t.name for t in both)} is hosted, and an input, an output or carried, too")
         known = {*self.inputs, *self.carried, *self.hosted}

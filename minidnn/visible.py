@@ -1,8 +1,8 @@
-"""Text for people. What comes from files may hold anything: terminal commands, newlines that would forge a line of a
-log, marks that reverse the order of characters. So all text goes through `visible` on its way out of the program.
+"""Text for people. Text from files may hold anything: terminal commands, newlines that would forge a line of a log,
+marks that reverse the order of characters. So all text goes through `visible` on its way out of the program.
 
-Those ways are few: an error's message (errors.py), a line that `say` prints, a cell or a title of a table
-(report/table.py), a text of a page or picture (report/markup.py), a line of a log (cli/progress.py) and of a listing.
+The ways out are few: messages of errors (errors.py), lines that `say` prints, cells and titles of tables
+(report/table.py), texts of pages and pictures (report/markup.py), and lines of logs (cli/progress.py) and listings.
 JSON, snapshots and plan files keep the true text.
 """
 

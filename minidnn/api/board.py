@@ -82,8 +82,8 @@ def board(
     jobs:     processes that plan; None: as many as this process may use processors
     keywords: as of `minidnn.plan`
 
-    After Ctrl-C it returns what is there, and `document.finished` is False. Raises NoSuchModel, NoSuchPolicy,
-    ProfileError, InvalidFile and InvalidInput.
+    After Ctrl-C it returns the cells planned so far, and `document.finished` is False. Raises NoSuchModel,
+    NoSuchPolicy, ProfileError, InvalidFile and InvalidInput.
     """
     asked = listed(budgets) if isinstance(budgets, str) else [str(b) if isinstance(b, int) else b for b in budgets]
     found = [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]

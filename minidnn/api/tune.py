@@ -41,7 +41,7 @@ Watch = Callable[[str, Point], object]  # (policy, one batch)
 
 
 class Tuning(Answer[Document, TuneRow]):
-    """The result of `minidnn.tune`: a row per batch that was tried. sentences: what it comes to."""
+    """The result of `minidnn.tune`: a row per batch that was tried. sentences: the conclusions."""
 
     pictured: ClassVar[bool] = True
     paged: ClassVar[bool] = True

@@ -68,7 +68,7 @@ def guarded(
 ) -> int:
     """Do the work in a child, and return its exit code.
 
-    said:  the message and the exit code of an error that ends the work
+    said: the message and the exit code of the error that ends the work
     limit: seconds until the work has to say that it has `entered`
     here:  tells how many ranks of this machine are alive; None: as `ranks_here`"""
     guard, parent = Guard(), os.getpid()

@@ -128,7 +128,7 @@ def _argument(option: Option) -> tuple[str, dict[str, Any]]:
 
 
 def given(args: argparse.Namespace) -> Given:
-    """What the options say of how a net is run."""
+    """The run options of a command line."""
     keywords = [option.name for option in OPTIONS if option.keyword and option.kind != "value"]
     found: dict[str, Any] = {name: value for name in keywords if (value := getattr(args, name, None)) is not None}
     if isinstance(found.get("ranks"), list):

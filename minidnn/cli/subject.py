@@ -41,7 +41,7 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 
 
 def report(parser: argparse.ArgumentParser, what: str) -> None:
-    """The option --report, of a verb whose result can be written to a file. what: what it may be"""
+    """The option --report, for a verb that can write its result to a file. what: the forms of that file"""
     told = f"write {what} (.csv), or the document of --json (.json)"
     group(parser, FILES).add_argument("--report", metavar="FILE", help=told)
 

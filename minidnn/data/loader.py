@@ -1,5 +1,5 @@
-"""Batches, each a pure function of (dataset, transform, seed, position); a thread makes the next one ahead of time if
-it is asked to, or worker processes make the next two (data/workers.py).
+"""Batches, each a pure function of (dataset, transform, seed, position). A thread can make the next one ahead of time,
+or worker processes the next two (data/workers.py).
 
 A position counts samples since training began. In TRAIN each epoch has an order of its own, in TEST the dataset's
 order. A batch may begin in one epoch and end in the next. So a resumed run just asks for another position.

@@ -44,8 +44,8 @@ def indexed(given: Any) -> bool:
 
 
 def class_names(given: Any) -> tuple[str, ...]:
-    """The names of the classes that such samples bring: `classes`, as torchvision's datasets have them, or those of
-    a label among the `features` of Hugging Face's; () if there are none."""
+    """The class names of such samples, from `classes`, as in torchvision's datasets, or from a label among the
+    `features` of Hugging Face's; () if there are none."""
     found = getattr(given, "classes", None)
     features = getattr(given, "features", None)
     if found is None and isinstance(features, Mapping):

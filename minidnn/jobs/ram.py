@@ -2,7 +2,7 @@
 
 A plan's budget covers the arena and the host's part. The process takes more: the interpreter, libraries and plans, the
 data, batches on their way, generated kernels and buffers for saving. `Ram` counts each of them. `Residence` plans with
-what they leave.
+the rest. It does so in a fork (child.py), since memory that planning leaves behind would count against the limit.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Ram:
 
 @dataclass(frozen=True)
 class Residence:
-    """A process that is to run plans: what it takes of this machine's memory beside them, and what is left for them.
+    """A process that is to run plans: its bytes of this machine's memory beside them, and the room left for them.
 
     own_memory: whether the device has memory of its own, in which the arena lies
     unread:     graphs whose data have not been opened yet
@@ -130,8 +130,8 @@ class Residence:
     def arranged(self, programs: Sequence[Program], policy: str, costs: Costs, setting: Setting) -> Arrangement:
         """The policy's plan under the setting's budgets, and within its limit of this machine's memory.
 
-        Without a limit, the plan of a policy that the user has not named may not exceed what the machine has either:
-        then the net is planned by BUDGETED, within that. Raises BudgetError."""
+        Without a limit, a policy that the user has not named may not exceed the machine's memory either: else the net
+        is planned by BUDGETED within it. Raises BudgetError."""
         if setting.ram is not None:
             return self._within(programs, policy, costs, setting, setting.ram)
         found = arrange(programs, policy, costs, setting.budget, setting.host_budget)

@@ -1,4 +1,5 @@
-"""What a file says and minidnn reads, but does not obey: told in one sentence, so that nothing is ignored silently."""
+"""Fields of a file that minidnn reads and does not obey: one sentence names them, so that nothing is ignored
+silently."""
 
 from __future__ import annotations
 

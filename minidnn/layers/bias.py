@@ -1,5 +1,5 @@
-"""Bias: y = x + beta, where beta is learned or the second bottom, and spans some axes of x: the channels, if nothing
-else is said. A learned beta is float32 in every net, as Scale's."""
+"""Bias: y = x + beta. beta is learned, or is the second bottom; it spans some axes of x, by default the channels. A
+learned beta is float32 in every net, as Scale's."""
 
 from __future__ import annotations
 

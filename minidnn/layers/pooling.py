@@ -86,7 +86,7 @@ def index_of(s: Site, y: Tensor, attrs: PoolingAttrs, name: str = "index") -> Te
 
 
 def saved_of(s: Site, x: Tensor, y: Tensor, attrs: PoolingAttrs, name: str = "index") -> list[Tensor]:
-    """What backward reads, apart from dy; `name` is the index's."""
+    """The tensors that backward reads, apart from dy; `name` is the index's."""
     if attrs.saved == "index":
         return [index_of(s, y, attrs, name)]
     return {"x": [x], "xy": [x, y], None: []}[attrs.saved]

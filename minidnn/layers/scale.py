@@ -1,5 +1,5 @@
-"""Scale: y = gamma * x + beta, where gamma is learned or the second bottom, and spans some axes of x: the channels, if
-nothing else is said.
+"""Scale: y = gamma * x + beta. gamma is learned, or is the second bottom; it spans some axes of x, by default the
+channels.
 
 gamma and beta are float32 in every net. A copy of 16 bits would save few bytes, and cost digits and an op in each step.
 """

@@ -135,7 +135,7 @@ def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
 def computing(device: Device, op: Op, nbytes: int, rounds: int = ROUNDS) -> Computing:
     """Measure copies of `nbytes` while the device runs this op again and again.
 
-    What a copy costs is small beside what other programs change, so runs with and without it take turns."""
+    The cost of a copy is small beside the noise of other programs, so runs with and without copies take turns."""
     places, at = {}, 2 * aligned(nbytes)
     for t in op.tensors:
         places[t], at = at, at + aligned(t.nbytes)

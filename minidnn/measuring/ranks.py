@@ -1,8 +1,8 @@
 """Measures the link between ranks: what messages cost alone, and how much they slow compute down beside them.
 
 All ranks send equally many messages of the same bytes to all others, as in an exchange, and meet before each try. A try
-lasts as long as its slowest rank; medians count. The numbers of a Link (costs/net.py) are those of least squares, of
-errors relative to what was measured, and none is below zero. A rank's own part is copied like a message's bytes.
+lasts as long as its slowest rank; medians count. The numbers of a Link (costs/net.py) are fitted by least squares of
+the relative errors, with no number below zero. A rank's own part is copied like a message's bytes.
 
 Then each rank computes, an inner product again and again, with and without such messages beside it, in turns.
 """
@@ -42,7 +42,7 @@ LONGER = 3.0  # compute lasts so many times as long as these
 
 @dataclass(frozen=True)
 class Tried:
-    """Messages to each other rank, and what they took."""
+    """The number of messages to each other rank, and their seconds."""
 
     messages: int
     nbytes: int
@@ -50,7 +50,8 @@ class Tried:
 
 
 def link(engine: Engine, device: Device, tries: int = TRIES) -> tuple[Link, list[Tried]]:
-    """The link between all ranks of the engine, and what it was fitted to. Every rank calls it, and gets the same.
+    """The link between all ranks of the engine, and the measurements that it was fitted to. Every rank calls it, and
+    gets the same.
 
     Raises RankLost."""
     found = [_tried(engine, count, nbytes, tries) for count, nbytes in TRIED]
@@ -101,8 +102,8 @@ def _slowest(engine: Engine, call: Callable[[], None], tries: int) -> float:
 def _messages(engine: Engine, count: int, nbytes: int) -> Callable[[], None]:
     """A call that sends so many messages to each other rank.
 
-    Their bytes lie in memory, as gradients do: they are not zeros that no page holds yet, and each call takes others
-    than the call before, of PLACES, so that caches do not hold them."""
+    Their bytes lie in memory, as gradients do: the pages are written, and each call takes another of PLACES than the
+    call before, so that caches do not hold them."""
     places = PLACES if count * nbytes >= COLD else 1
 
     def parts(rank: int) -> list[np.ndarray]:

@@ -48,7 +48,7 @@ class Resident:
     """A tensor on the device, or several that share bytes.
 
     name: of the tensor that lies there; of the written one, if the op writes
-    role: what it is, one of the values of ROLES
+    role: its purpose, one of the values of ROLES
     over: the tensor whose bytes the op overwrites with this one; it may be the same; empty if there is none
     read: whether the op reads it, and does not write there
     """

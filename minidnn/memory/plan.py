@@ -65,7 +65,7 @@ class Plan:
     hosted:    carried tensors that live on the host instead, besides the program's own; all programs of a net agree on
                them (memory/planning.py)
     beside:    ops that the host runs on its own bytes, while the device goes on. Their reads must be on the host. These
-               are inputs, hosted tensors, results of such ops, and what has left by a trip
+               are inputs, hosted tensors, results of such ops, and tensors that have left by a trip
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
     bound:     a lower bound on the step time of any plan of its program that keeps the budget and runs every op on the

@@ -101,7 +101,7 @@ def _arrange(
 
 
 def _made(programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True) -> Arrangement:
-    """What the policy plans within the budgets, which it may exceed."""
+    """The policy's plan for these budgets, which it may exceed."""
     return Arrangement.of(policy, tiered(unproved(programs, policy, costs, limit, budgeted), costs.host), limit)
 
 
@@ -126,8 +126,8 @@ def _refused(
 
 
 def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[int, int | None]:
-    """The smallest budget of the device found that the policy keeps with the host's, and that; or, if it keeps the
-    host's with none, the smallest of the device, and a larger one of the host. None: it keeps any of the host.
+    """The smallest device budget found that the policy keeps with this host budget, and that host budget. If there is
+    none, the smallest device budget, and a larger one of the host. None: it keeps any of the host.
 
     The leanest plan mostly takes most of the host. So larger budgets are tried where it takes too much."""
 
@@ -190,8 +190,8 @@ def unproved(
 
 
 def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: int) -> list[tuple[Program, Plan]]:
-    """Each program with its plan. What lives on the host in one plan does so in all: where another plan has it on the
-    device, that program is planned again."""
+    """Each program with its plan. A tensor that lives on the host in one plan does so in all: a program whose plan has
+    it on the device is planned again."""
     found: dict[str, tuple[Program, Plan]] = {}
     pending, hosted = list(programs), set[Tensor]()
     while pending:
@@ -209,8 +209,8 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
 
 
 def _beside(costs: Costs, program: Program, at: Homes, every: Sequence[tuple[Program, Plan | None]]) -> Costs:
-    """The costs, with the bytes of the host that the other programs leave to this one: what those take that have a
-    plan, and the least that others take. What passes through a ring they take in turns.
+    """The costs, with the host bytes that the other programs leave to this one. A program with a plan takes the plan's
+    bytes, another one the least it can. The programs use the bytes of a ring in turns.
 
     at:    the homes that all share
     every: all programs, with their plans

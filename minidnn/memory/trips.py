@@ -1,4 +1,4 @@
-"""What is wrong with a trip that somebody asked for, told by the trip's own words and before anything is lowered.
+"""Finds the errors of a trip before anything is lowered, and words them by the trip's own points.
 
 The proof (memory/proof/verify.py) decides whether a schedule holds; it knows instructions and no trips. This is for the
 author of a policy: it names the trip, the point, and the op that the trip is in the way of.
@@ -47,7 +47,7 @@ def _named(trip: Trip) -> str:
 
 
 def _misformed(trip: Trip, end: Point) -> str | None:
-    """What is wrong with the trip's points, whatever the ops do."""
+    """The error in the order of the trip's points, whatever the ops do."""
     for name in POINTS:
         point = getattr(trip, name)
         if point is not None and (not isinstance(point, Integral) or not 0 <= int(point) <= end):

@@ -124,7 +124,7 @@ class Net:
         return f"<net {self.name!r}, {len(self.layers)} layers>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table of `minidnn show`."""
+        """The table of `minidnn show`, for notebooks."""
         return notebook.html(self)
 
     def with_batch(self, batch: int) -> Net:
@@ -188,8 +188,8 @@ class Net:
         return self._graphs[key]
 
     def _first(self, phase: str) -> Graph | None:
-        """The graph of a phase where the net is made, so that its errors of shape are told there. None if layers do not
-        fit together in this phase, which may never be used, or if its data cannot be read, which may come later."""
+        """The graph of a phase when the net is made, so that its errors of shape are raised there. None if layers do
+        not fit together in this phase, which may never be used, or if its data cannot be read, which may come later."""
         from minidnn.data import DataError
 
         if self._problems(phase, self.parameter.state):

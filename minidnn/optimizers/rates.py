@@ -1,5 +1,5 @@
-"""Learning rates: a function of (solver parameters, iteration) for each of Caffe's `lr_policy` names, and for "cosine",
-which falls to 0 at max_iter and begins where the warm-up ends."""
+"""Learning rates: a function of (solver parameters, iteration) for each of Caffe's `lr_policy` names, and for "cosine".
+That begins where the warm-up ends, and falls to 0 at max_iter."""
 
 from __future__ import annotations
 

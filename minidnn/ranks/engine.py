@@ -58,8 +58,8 @@ class Engine(Channel):
     def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
         """A call that sends `sends[k]` to each rank k, and receives `receives[k]` from it.
 
-        What rank a has for b has as many slices, of the same bytes, as b expects from a. The call returns when both
-        directions are done, or enqueued on the device's stream of communications. It raises RankLost."""
+        Rank a sends b as many slices, of the same bytes, as b expects from a. The call returns when both directions are
+        done, or enqueued on the device's stream of communications. It raises RankLost."""
 
     def whole(self, own: np.ndarray, nbytes: int) -> np.ndarray:
         """The first `nbytes` of all ranks' bytes, one rank after the other, on the host and between steps. Raises

@@ -69,9 +69,9 @@ class Launch:
 
 
 def launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
-    """What the launcher says of this process; None where it has started one alone, or none has.
+    """The launcher's facts about this process; None if it has started one process alone, or if there is no launcher.
 
-    Raises InvalidInput if what it says makes no sense."""
+    Raises InvalidInput if they make no sense."""
     for by, names in LAUNCHERS.items():
         said = [environment.get(name, "") for name in names]
         if not all(said):

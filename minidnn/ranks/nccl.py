@@ -3,8 +3,8 @@
 A call hands its group to the stream and returns. So a captured step has it, too. All else goes by a channel between the
 hosts: the id by which the ranks find each other, and values between steps.
 
-A rank that is lost is noticed where the host waits for its own GPU. Then NCCL is told to give up, since a kernel that
-waits for another GPU waits for ever.
+A lost rank is noticed when the host waits for its own GPU. Then NCCL is told to give up, since a kernel that waits for
+another GPU waits for ever.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ LEAVE = 10.0  # seconds that the ranks have to leave together
 
 
 class Gpu(Protocol):
-    """What the engine asks of a GPU (backends/cuda/api.py). Slices of its bytes have an `address` and `nbytes`."""
+    """The part of a GPU's interface that the engine uses (backends/cuda/api.py). Slices of its bytes have an `address`
+    and `nbytes`."""
 
     watch: Callable[[float], object] | None
 

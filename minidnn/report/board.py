@@ -44,7 +44,7 @@ def named(contest: Row) -> str:
 
 
 def heads(contest: Row) -> list[str]:
-    """What all cells of a contest are measured by."""
+    """The bounds that all cells of a contest are compared with."""
     if contest["why"] is not None:
         return [f"{named(contest)}: {contest['why']}"]
     if contest["whole_bytes"] is None:
@@ -70,7 +70,7 @@ def budget(b: tuple[int, float | None]) -> str:
 
 
 def matrix(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a line for each policy: what it comes to within each budget."""
+    """Headings, and a line for each policy with its result within each budget."""
     columns = budgets(rows)
     found = {(r["policy"], (r["budget_bytes"], r["budget_part"])): r for r in rows}
     lines = [
@@ -114,7 +114,7 @@ def short(policy: str) -> str:
 
 
 def says(document: Document) -> list[str]:
-    """Sentences on what it comes to, and on what is not there."""
+    """Sentences on the results, and on missing cells."""
     said = []
     if not document["finished"]:
         said.append(f"Interrupted: {len(document['rows'])} of {document['cells']} cells are there.")

@@ -16,8 +16,8 @@ TAKEN = 3  # classes that a line names at most
 
 
 def show(found: Confusion, file: TextIO | None = None) -> None:
-    """Print the table, and the share of right answers below. A table of all pairs has to fit the terminal; else each
-    label has a line that says what it was taken for most often."""
+    """Print the table, and the share of right answers below. A table of all pairs has to fit the terminal; else a line
+    for each label names the class that it was most often taken for."""
     totals, right = found.counts.sum(1), found.class_accuracy
     ends = [(str(n), "–" if share is None else f"{share:.1%}") for n, share in zip(totals, right, strict=True)]
     headings = ["label", *found.names, "samples", "right"]

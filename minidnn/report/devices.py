@@ -82,7 +82,7 @@ def show_link(found: Row) -> None:
 
 
 def show_disk(found: Row) -> None:
-    """Print what was measured of a disk."""
+    """Print the measurements of a disk."""
     how = "direct" if found["direct"] else "through the system's cache"
     say(
         f"{found['path']} ({found['file_system'] or 'unknown'}, {sizes.text(found['free_bytes'])} free): writes "

@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
 
 def scripts(panels: Sequence[Panel], scale: Scale, base: Panel | None) -> str:
-    """The data and the script as HTML, to stand behind the pictures (`svg.step`), in the panels' order."""
+    """The data and the script as HTML, to follow the pictures (`svg.step`), in the panels' order."""
     document = json.dumps(data(panels, scale, base), separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="steps">{document}</script>\n<script>{SCRIPT}</script>'
 

@@ -27,7 +27,7 @@ def coloured(policies: Iterable[str]) -> dict[str, str]:
 
 
 class Plot:
-    """One plot. Without a title it is part of a page, which says what it is.
+    """One plot. Without a title it is part of a page that describes it.
 
     across, up: the first and the last bytes, the least and the most seconds; what takes longer is drawn at the top
     names:      {name: colour}, the legend
@@ -119,7 +119,7 @@ class Plot:
         self.elements.append(f'<path d="M{line[1:]}" {dashed}/>')
 
     def svg(self, label: str = "") -> str:
-        """The whole file. label: says what it is to those who do not see it"""
+        """The whole file. label: the description for screen readers"""
         height = self.bottom + BELOW
         frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
         head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'

@@ -1,4 +1,5 @@
-"""What files may say, from the schema's table: JSON Schemas for editors, and for readers two pages."""
+"""References of the fields that files may have, from the schema's table: JSON Schemas for editors, and two pages for
+readers."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def show(answer: Row) -> None:
 
 
 def show_worst(worst: Row, limit: int) -> None:
-    """Print who lives at the worst moment, and why (`Moment.row`). The bars stand behind one another; a line marks the
-    limit."""
+    """Print the tensors that are live at the worst moment, and why (`Moment.row`). Each bar begins where the one before
+    ends; a line marks the limit."""
     live = worst["live_bytes"]
     where = f"{worst['op']}, op {worst['number']} of {worst['ops']} of {worst['program']}"
     say(f"The worst moment, {where}: {sizes.text(live)} live.")
@@ -86,8 +86,8 @@ def _scratch(worst: Row) -> str:
 
 
 def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
-    """(bytes, words) of the large tensors, then of the others by what they are, with their number. Carried tensors are
-    all grouped."""
+    """(bytes, words) of the large tensors, then of the others by role, with their number. Carried tensors are all
+    grouped."""
     least = live / (SMALL if len(residents) <= FEW else OWN)
     own = [r for r in residents if r["tensor_bytes"] >= least and r["stays"] != "carried"]
     for r in own:

@@ -17,7 +17,7 @@ from minidnn.visible import visible
 def duration(seconds: float | None, spread: Spread | None = None) -> str:
     """Seconds with three digits and a unit: "1.24 s", "35.2 ms", "871 µs"; "–" for None.
 
-    spread: the interval that is told behind them, in the same unit: "1.24 s (1.19–1.31)"."""
+    spread: an interval to append in the same unit: "1.24 s (1.19–1.31)"."""
     if seconds is None:
         return "–"
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):

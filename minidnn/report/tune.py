@@ -68,7 +68,8 @@ def sentences(document: Document) -> list[str]:
 
 
 def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
-    """How far the best may be behind what is not known, the smallest batch that is nearly as good, and formats."""
+    """Sentences: how far the best may be behind batches that were not tried, the smallest batch that is nearly as good,
+    and formats."""
     largest = max(row["batch"] for row in document["rows"])
     said = [
         f"No plan of a batch up to {largest} can be quicker than {rate(document['most_samples_per_second'])} samples/s:"

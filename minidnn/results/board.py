@@ -61,7 +61,7 @@ class StandingRow(Record):
 
 
 class PaperRow(Record):
-    """Who proposed a policy, and where the text was silent."""
+    """The authors of a policy, and our assumptions where their text is silent."""
 
     policy: str
     paper_title: str

@@ -1,4 +1,4 @@
-"""What a message of a file is made of: fields with a type, a default and a number.
+"""The base of a file's messages: fields with a type, a default and a number.
 
 Repeated fields take a scalar or a list and hold tuples; enums are strings with their names. Types are strict: "20" is
 no number and 1 is no bool. A field's number is that of caffe.proto, by which Caffe's binary files know it. Fields that

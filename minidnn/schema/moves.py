@@ -11,7 +11,7 @@ from minidnn.schema.message import LARGEST, Int, Message, Positive, Repeated, Ui
 
 
 class ReshapeShape(Message):
-    """A shape as Reshape takes it: 0 copies the bottom's length, -1 stands for what is left."""
+    """A shape as Reshape takes it: 0 copies the bottom's length, -1 is computed from the others."""
 
     dim: Repeated[Annotated[int, Field(ge=-1, le=LARGEST)]] = field(1, ())
 

@@ -1,4 +1,5 @@
-"""What Caffe and its forks have and minidnn has not, with the reason that the error gives."""
+"""Fields and types of Caffe and its forks that minidnn lacks, with the reason that the error gives. None is ignored
+silently."""
 
 from __future__ import annotations
 

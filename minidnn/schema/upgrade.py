@@ -2,8 +2,8 @@
 
 V1 layers (schema/old.py), `concat_dim` and `slice_dim`, a Data layer's transformation within `data_param`, the three
 `param` of a BatchNorm, `solver_type`, and forks' `ceil_mode` of a Pooling. Values that move keep their places in the
-file. What is not of the expected form is left as it is, for the checks to refuse. (The `input` of a net becomes a layer
-in schema/checks.py.)
+file. A value that has not the expected form is left as it is, for the checks to refuse. (The `input` of a net becomes a
+layer in schema/checks.py.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a source of samples holds: counts, shapes, values, bytes, and samples that cannot be read."""
+"""The contents of a source of samples: counts, shapes, values, bytes, and samples that cannot be read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Subject:
         return self._made(phase)[1]
 
     def transform(self, phase: str) -> Transform:
-        """What the net does to a sample in this phase."""
+        """The net's transformation of a sample in this phase."""
         return self._made(phase)[0]
 
     def _made(self, phase: str) -> tuple[Transform, tuple[int, ...] | None]:
@@ -74,8 +74,8 @@ class Subject:
         return {}
 
     def raw(self, image: np.ndarray, index: int, phase: str) -> np.ndarray:
-        """A sample as the mean is subtracted from it: resized, its channels in their order; in TRAIN with what is
-        random. Raises DataError if that cannot be made of it."""
+        """A sample before the mean is subtracted: resized, its channels in their order; in TRAIN with its random
+        changes. Raises DataError if that fails."""
         change, shape = self._made(phase)
         augment = change.augment
         if image.ndim != 3:
@@ -86,7 +86,7 @@ class Subject:
 
 
 def subjects(text: str, phase: str, resize: tuple[int, ...] = (), ignore_unknown: bool = False) -> list[Subject]:
-    """What a text names: a source, or each source that a net has in this phase.
+    """The sources that a text names: one source, or each source that a net has in this phase.
 
     resize: the height and width that images get, of a source by itself
 

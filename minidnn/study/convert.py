@@ -36,7 +36,7 @@ Named = Mapping[str, Rows]  # by "<layer>/<blob>"
 
 @dataclass(frozen=True)
 class Form:
-    """What files with a suffix hold. None: such files hold no net, no solver, or no weights."""
+    """The forms of files with a suffix. None: such files hold no net, no solver, or no weights."""
 
     net: Callable[[Path, list[str] | None], Net] | None = None
     net_text: Callable[[Net], str] | None = None
@@ -47,7 +47,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written: "net", "solver" or "weights", its name, how many layers or blobs, and what to know of it."""
+    """The written thing: "net", "solver" or "weights", its name, the number of layers or blobs, and remarks."""
 
     what: Literal["net", "solver", "weights"]
     name: str
@@ -175,7 +175,7 @@ def _blobs(net: Net) -> dict[str, list[_Blob]]:
 
 
 def _foreign(message: BaseModel, goal: Path) -> Iterator[str]:
-    """A sentence about what is in a prototxt and not in Caffe."""
+    """A sentence about the fields and types in a prototxt that Caffe lacks."""
     if goal.suffix not in PROTOTEXT:
         return
     names = sorted(set(_ours(message)))

@@ -1,8 +1,8 @@
 """N ranks by the simulator: an iteration's seconds with its communication, what of that shows, and what one rank takes.
 
 An iteration is all micro-batches up to an update. Each of its programs is simulated as it is planned and proved, on one
-rank: all ranks do the same at the same time. What a link costs is told by planning nothing anew: the same schedules
-are simulated with a link that has no latency, with one of endless bandwidth, and without any communication.
+rank: all ranks do the same at the same time. No plan is made anew to find the cost of a link. The same schedules are
+simulated with a link without latency, with one of endless bandwidth, and without any communication.
 """
 
 from __future__ import annotations

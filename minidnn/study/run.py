@@ -125,7 +125,7 @@ def ran(
 
 @dataclass
 class _Timed:
-    """What the steps of one policy have shown."""
+    """The measurements of one policy's steps."""
 
     steps: list[float] = field(default_factory=list)  # seconds
     traces: list[Trace] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Weights in Caffe's own files, .caffemodel: by layer, each layer's blobs by number.
 
-Names are "<layer>/<number>": the net says which parameter a number is. What is written has the net's layers, too, so
+Names are "<layer>/<number>": the net says which parameter a number is. A written file has the net's layers, too, so
 that Caffe and other readers of its files can use it. Neither way needs all weights in memory.
 """
 

@@ -1,6 +1,6 @@
 """Which classes a net takes for which: its answers about test samples beside their labels.
 
-The answer about a sample is the class of the highest score, of equal scores the first, as in `predict`. (Accuracy
+A sample's answer is the class with the highest score; among equal scores it is the first, as in `predict`. (Accuracy
 counts such a tie as wrong.) Each sample counts once, also where a last batch begins again with the first samples.
 """
 

@@ -18,7 +18,7 @@ from minidnn.training.session import Session
 
 @dataclass
 class Part:
-    """What one rank's batches have shown, in their order."""
+    """The results of one rank's batches, in their order."""
 
     values: list[dict[str, float]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)

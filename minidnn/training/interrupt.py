@@ -19,10 +19,10 @@ SIGNALS = tuple(signal.Signals[name] for name in NAMES if name in signal.Signals
 
 
 class Interrupt:
-    """What signals have asked of a run. Several ranks do it together: what one of them hears counts once they agree.
+    """The requests of signals to a run. Several ranks obey together: a signal to one of them counts once all agree.
 
     number: the signal that asked the run to end; None as long as none did
-    save:   SIGHUP has asked for a snapshot; whoever saves one sets it to False
+    save:   SIGHUP has asked for a snapshot; False again once one is saved
     heard:  whether this rank has heard of the end
     """
 

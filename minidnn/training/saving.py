@@ -1,4 +1,4 @@
-"""What a run continues from: snapshots that it writes, and the one that it goes on from.
+"""The snapshots of a run: those that it writes, and the one that it continues from.
 
 Of several ranks the first one writes. All take part, since each has a part of the optimizer's state.
 """
@@ -32,7 +32,7 @@ class Saving:
         self._model = solverstate.Model(net.parameter, session.params.layout) if caffes else None
 
     def now(self, iteration: int, position: int, loss: float, best: dict[str, Any] | None) -> snapshot.Snapshot:
-        """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite.
+        """The content of a snapshot of this iteration. Reading its weights raises Diverged if one is not finite.
 
         position: training samples consumed; loss: the last one"""
         session = self._session
@@ -54,8 +54,8 @@ class Saving:
         self._on_first(lambda: snapshot.check_writable(prefix, last, size, suffix, best))
 
     def _on_first(self, work: Callable[[], Any]) -> Any:
-        """What `work` gives, or the error that it raises. Of several ranks the first one does it, and all of them have
-        its result."""
+        """The result of `work`, or the error that it raises. Among several ranks the first one runs it, and all of them
+        get its result."""
         engine = self._session.setting.engine
         if engine is None:
             return work()

@@ -131,7 +131,7 @@ def _write(path: Path, snapshot: Snapshot) -> None:
 
 
 def _run(snapshot: Snapshot) -> dict[str, Any]:
-    """What a snapshot says of its run, apart from the iteration."""
+    """A snapshot's facts about its run, apart from the iteration."""
     best = {} if snapshot.best is None else {"best": dict(snapshot.best)}
     names = {"class_names": list(snapshot.class_names)} if snapshot.class_names else {}
     return {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts), **best, **names}
@@ -235,7 +235,7 @@ def _of_caffe(path: str | Path) -> Snapshot:
 
 
 def _check_run(path: str | Path, meta: Mapping[str, Any], counts: Iterable[str]) -> None:
-    """Raise SnapshotError unless these counts, and the facts, are what they should be."""
+    """Raise SnapshotError unless these counts, and the facts, are valid."""
     for key in counts:
         above = _COUNTS[key]
         if type(meta.get(key)) is not int or not 0 <= meta[key] < above:

@@ -431,7 +431,7 @@ class Solver:
         return Saved(self.iteration, path)
 
     def _now(self) -> snapshot.Snapshot:
-        """What a snapshot of this iteration holds."""
+        """The content of a snapshot of this iteration."""
         best = self.best.said() if self.best else None
         return self._saving.now(self.iteration, self.position, self._losses[-1] if self._losses else math.nan, best)
 

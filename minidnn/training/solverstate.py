@@ -1,8 +1,8 @@
 """Snapshots as Caffe's two files, `<prefix>_iter_N.caffemodel` and `.solverstate`: a run goes on from them bit for bit.
 
-Caffe's own state is the iteration and the history: for each number that the optimizer keeps of a weight, an array per
-blob of the net, in the net's order, also for those that never learn. What Caffe lacks (the data position, the seed, a
-checksum of both files) is in a field of ours, which Caffe skips. A state that Caffe wrote has none of it.
+Caffe's own state is the iteration and the history. The history has an array per blob of the net for each number that
+the optimizer keeps of a weight, in the net's order, also for blobs that never learn. A field of ours, which Caffe
+skips, has the data position, the seed, and a checksum of both files. A state that Caffe wrote lacks it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHUNK = 8 * 2**20  # bytes that are read at once
 
 @dataclass(frozen=True)
 class Model:
-    """What a .caffemodel says besides values: the net, and the names of each layer's blobs among the weights."""
+    """A .caffemodel apart from its values: the net, and the names of each layer's blobs among the weights."""
 
     net: NetParameter
     layout: Mapping[str, Sequence[str]]
@@ -44,7 +44,8 @@ class Model:
 
 @dataclass(frozen=True)
 class State:
-    """What the two files hold. Of a run of Caffe's own, `run` is None, and `state` has "#0", "#1", ... in its order."""
+    """The content of the two files. If Caffe wrote them, `run` is None, and `state` has "#0", "#1", ... in Caffe's
+    order."""
 
     weights: Mapping[str, Rows]  # by "<layer>/<number>"
     state: Mapping[str, Rows]  # by tensor name
@@ -101,7 +102,7 @@ def save(
 
 
 def load(path: str | Path) -> State:
-    """What the files hold: the .caffemodel lies beside, or where the state says.
+    """The content of both files. The .caffemodel lies beside the state, or at the path in it.
 
     Raises InvalidFile if one of them is not whole, and OSError if one cannot be opened."""
     file, given = message(path, SolverState)
@@ -130,7 +131,7 @@ def _state(
     begin: bytes, order: list[tuple[str, str]], weights: Mapping[str, Rows], state: Mapping[str, Rows],
     rest: Mapping[str, Rows],
 ) -> Iterator[bytes]:  # fmt: skip
-    """The bytes of a .solverstate up to what it says about the run."""
+    """The bytes of a .solverstate up to our field about the run."""
     yield begin
     for weight, name in order:
         shape = weights[weight].shape
@@ -147,7 +148,7 @@ def _begun(about: Mapping[str, Any]) -> hashlib._Hash:
 
 
 def _about(path: str | Path, told: object) -> dict[str, Any]:
-    """What a .solverstate of ours says about its run. Raises InvalidFile if that is nothing of ours."""
+    """Our field of a .solverstate about its run. Raises InvalidFile if it is not of our form."""
     try:
         about = json.loads(str(told))
         lists = [about[name] for name in ("history", "state")]

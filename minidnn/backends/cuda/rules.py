@@ -43,8 +43,8 @@ def update(op: Op) -> list[Recipe]:
 
 
 def _given(rule: str, one: Op) -> tuple[Tensor, ...]:
-    """(rate, objective, iteration, clip) of an update. What it does not have, and its kernel does not read, is the
-    rate."""
+    """(rate, objective, iteration, clip) of an update. Arguments that the op lacks, and that its kernel does not read,
+    are replaced by the rate."""
     if rule == "lamb":
         _, rate, _, _, iteration, _ = one.reads
         return rate, rate, iteration, rate

@@ -42,8 +42,9 @@ from minidnn.ranks.engine import Engine
 
 @dataclass
 class Loaded:
-    """A schedule bound to addresses, once for each of the two places that inputs have: on the device if they are early,
-    else on the host; in both, if the host runs ops that read early inputs.
+    """A schedule bound to addresses, once for each of the two places of its inputs, so that a step follows no pointer.
+    The places are on the device for early inputs, else on the host; both count if the host runs ops that read early
+    inputs.
 
     A step reads one place while the next batch is written to the other. The bindings differ in nothing else.
     """

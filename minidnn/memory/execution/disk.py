@@ -2,8 +2,8 @@
 
 The file has no name from the start (O_TMPFILE; where a file system lacks that, it is unlinked as soon as it is made).
 So nothing is left of it, whatever ends the process. Its bytes are reserved before anything runs: no write can find the
-disk full. It is opened for direct I/O, which takes no memory for a cache. A file system that has none is used all the
-same, and that is told.
+disk full. It is opened for direct I/O, which takes no memory for a cache. A file system without direct I/O is used all
+the same, with a note on stderr.
 
 Two threads run the schedule's streams "store" and "load", so writes and reads overlap. Each splits a tensor into
 requests of PIECE bytes and has DEPTH of them under way at a time. A request that fails ends all streams at their next

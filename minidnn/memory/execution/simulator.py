@@ -60,7 +60,7 @@ class _Run:
         self.dragged = costs.drag is not None or bool(costs.net_drag) or by_host
 
     def copy(self) -> None:
-        """Run the copies' streams until each waits for what is not finished."""
+        """Run the copy streams until each waits for an instruction that is not finished."""
         moved = True
         while moved:
             moved = False

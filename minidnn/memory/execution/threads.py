@@ -185,7 +185,7 @@ class Threads(Runtime):
         return median(taken)
 
     def _await(self, event: threading.Event) -> None:
-        """Wait for an instruction. If a stream has failed, this one ends here: what it waits for has not happened."""
+        """Wait for an instruction. If a stream has failed, this one ends here, since that instruction may never run."""
         event.wait()
         if self._failure is not None:
             raise _Ended

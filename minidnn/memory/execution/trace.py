@@ -39,7 +39,8 @@ class Trace:
 
     spans:   in order of issue
     memory:  (seconds, bytes live from then on), a step curve that starts at 0
-    waits:   the Waits in which a stream stood still, in order of issue; a span's name is that of what it waited for
+    waits:   the Waits in which a stream stood still, in order of issue; each span has the name of the awaited
+             instruction
     moments: (position in schedule.instructions, seconds) of each Alloc and Free, in order of issue
     """
 

@@ -1,4 +1,4 @@
-"""What steps change, kept on the disk as it was before them: a disk may fail in the middle of a step.
+"""Keeps the state before a step on the disk, since the disk may fail in the middle of the step.
 
 The bytes lie behind the stashed tensors, in the same file. They pass through the ring, which is idle between steps, so
 that they take no memory.
@@ -43,7 +43,7 @@ class Undo:
                 write(t, part, bytes)
 
     def _pieces(self) -> Iterator[tuple[int, int, list[tuple[Tensor, slice, np.ndarray]]]]:
-        """(offset on the disk, bytes, what they are) of each filling of the ring."""
+        """(offset on the disk, bytes, name) of each filling of the ring."""
         at, used, moves = self._at, 0, []
         for t in self._tensors:
             first = 0

@@ -7,14 +7,14 @@ A carried one lives on the device for the whole step, or on the host, where a co
 of its algorithms. Bytes are shared only where `Op.inplace` permits it. Every policy of this package makes plans of this
 family, but zero_offload, and NAME@N, which plans another program (family.py).
 
-The claim. The simulator's seconds (memory/execution/simulator.py) of each plan of the family whose live bytes stay
-within the budget, and its bytes of the host within the host's (Costs.host), are at least the bound. Placement only adds
+The claim. Take any plan of the family whose live bytes keep the budget, and whose host bytes keep the host's
+(Costs.host). Its seconds in the simulator (memory/execution/simulator.py) are at least the bound. Placement only adds
 bytes, so this holds for arenas within the budget, too.
 
 The program. Ops are grouped into windows of elapsed time; `D[w]` is the time from the start of a window's first op to
-the start of the next window's. Their sum is minimised. For each gap between two uses of a tensor exactly one is true in
-a plan: the tensor stays (k), its maker runs again and it comes from there (r), or it comes back by a copy (c). Each
-row below holds for every plan, with the plan's own values for the variables:
+the start of the next window's. Their sum is minimised. In a plan exactly one of three holds for each gap between two
+uses of a tensor. The tensor stays (k), it is recomputed (r), or it is copied back (c). Each row below holds for every
+plan, with the plan's own values for the variables:
 
     k + c + r >= 1                         for each gap, since the op behind it uses the tensor
     D[w] >= seconds of its ops             with algorithms between the leanest and the fastest; less what copies drag
@@ -32,8 +32,8 @@ row below holds for every plan, with the plan's own values for the variables:
 Among several ranks communications run beside ops, and take no time in the program. `Facts.least` is what a step takes
 at least because ops wait for them. The larger of both is the bound.
 
-Variables are of gaps, not of pairs of an op and a tensor, so the program grows with the number of ops. What it leaves
-out makes the bound lower, never higher. Tensors may be there in part. Latencies cost nothing. Small tensors
+Variables belong to gaps, not to pairs of an op and a tensor, so the program grows with the number of ops. Every
+simplification makes the bound lower, never higher. Tensors may be there in part. Latencies cost nothing. Small tensors
 take no bytes between their uses. The tensors that a rerun reads and writes take none at all. Only the worst ops of each
 window have a row for their live bytes.
 """

@@ -82,7 +82,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What some decisions take.
+    """The bytes and seconds of some decisions.
 
     seconds: of the step; infinite if the bytes exceed a limit
     compute: seconds of all executions
@@ -201,8 +201,8 @@ class Evaluator:
         self._keep("slots_at", [0, *accumulate(len(facts.uses[t]) + 1 for t in self.tensors)])
 
     def _awaited(self) -> list[list[int]]:
-        """For each op the communications that it waits for because of carried tensors: those that bring what it reads,
-        and those that use what it writes."""
+        """For each op, the communications that it waits for because of carried tensors: those that write its reads, and
+        those that access its writes."""
         brought: dict[Tensor, int] = {}
         used: dict[Tensor, int] = {}
         found: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""What joint planning needs to know of a program and a device's costs, found once: uses, makers, gaps, choices."""
+"""The facts that joint planning needs of a program and a device's costs, computed once: uses, makers, gaps, choices."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Facts:
         return self.copies or tensor in self.inputs
 
     def least(self) -> float:
-        """Seconds that no step is below, whatever its bytes: each communication comes after the ops that make what it
-        sends, and before those that read what it brings."""
+        """A lower bound on the seconds of a step, whatever its bytes: each communication comes after the ops that write
+        its reads, and before the ops that read its writes."""
         done: dict[Tensor, float] = {}
         compute = net = 0.0
         for op, choices, seconds in zip(self.ops, self.choices, self.net, strict=True):

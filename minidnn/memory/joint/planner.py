@@ -68,9 +68,9 @@ class Planner:
     ) -> None:
         """
         small:  how many times smaller than the largest a tensor may be, for decisions to be made about it
-        tell:   called with what is done now
+        tell:   called with the work under way
         copies: whether tensors may leave for the host (facts.py)
-        search: whether plans are searched for quicker ones
+        search: whether a local search improves the plans
 
         Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler.
         """

@@ -1,4 +1,4 @@
-"""The rows of the linear program whose least value bounds the seconds of a step; bound.py says what they mean."""
+"""The rows of the linear program whose least value bounds the seconds of a step; bound.py explains them."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ class BoundRows(Rows):
             self.row([*own, *reruns[w], *before, (slack, -1)], slow, slow)
 
     def _dragged(self, w: int) -> list[tuple[int, float]]:
-        """The elapsed time of a window without what its copies take from the ops' work: at least as much as they take
-        from any op. What is copied before the first op takes nothing."""
+        """The elapsed time of a window, less the work that its copies take from its ops: at least as much as they take
+        from any one op. Copies before the first op take nothing."""
         found = []
         for total, rate, drag in zip((self.gone, self.came), (self.out, self.back), self.drag, strict=True):
             if drag:
@@ -288,7 +288,8 @@ class BoundRows(Rows):
         return base, discounts
 
     def _least(self, base: np.ndarray, discounts: Mapping[Point, Sequence[tuple[int, float]]]) -> float:
-        """MB that some op needs for what it uses, with the leanest algorithm, where all that may share bytes does."""
+        """The largest need of any op in MB: its operands and the leanest workspace, with all bytes shared that may
+        be."""
         needs = base + [c[0].algorithm.workspace / MB for c in self.facts.choices]
         for p, several in discounts.items():
             needs[p] += sum(factor for _, factor in several)

@@ -1,7 +1,8 @@
 """A local search: decisions change one at a time, are repaired, and stay if the step is quicker, or hardly slower.
 
-This is threshold accepting (Dueck, Scheuer: "Threshold accepting", Journal of Computational Physics 90, 1990): what is
-accepted may be slower by a part of a step that falls to nothing. Limits are numbers of evaluations, never time.
+This is threshold accepting (Dueck, Scheuer: "Threshold accepting", Journal of Computational Physics 90, 1990). A change
+is accepted if the step slows down by less than a threshold, which falls to zero. Limits are numbers of evaluations,
+never time.
 """
 
 from __future__ import annotations

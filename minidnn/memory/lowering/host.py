@@ -1,9 +1,10 @@
-"""The host's memory as planning sees it: what every plan of a program takes there, and what is left for tensors that
-travel.
+"""The host's memory as planning sees it: the bytes that every plan of a program takes there, and the room left for
+offloaded tensors.
 
-The exact number is known behind the lowering (Arrangement.off_device). It is never more than what is counted here: a
-pinned place for each tensor that travels, or, with a ring, the whole ring, and for each tensor a place in the store.
-With a disk behind the store, tensors travel in any number once the ring has room; else they must do with the store.
+The exact number is known after the lowering (Arrangement.off_device), and never exceeds the count made here. Without a
+ring that is a pinned place for each offloaded tensor; with one, the whole ring, and a place in the store for each
+tensor. With a disk behind the store any number of tensors may leave once the ring has room; else the store limits them.
+`best` plans within this room; the papers' policies are refused if they exceed it.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def problem(buffers: Sequence[Buffer]) -> Problem:
 class Homes:
     """Where the tensors lie that live across steps: the same in all programs of a net.
 
-    device: offsets in the arena, of carried tensors; nbytes: what they take together
-    host:   offsets in the host's part, of hosted tensors; host_bytes: what they take together
+    device: offsets in the arena, of carried tensors; nbytes: their total
+    host:   offsets in the host's part, of hosted tensors; host_bytes: their total
     """
 
     device: Mapping[Tensor, int]

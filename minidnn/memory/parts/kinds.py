@@ -44,7 +44,7 @@ KINDS = frozenset(_OPERANDS)  # that may run in parts
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What an op that may run in parts does with the rows of its operands.
+    """The use that an op in parts makes of the rows of its operands.
 
     reads, writes: of each ROWS, WHOLE or SUM
     tensors: those that have rows
@@ -69,7 +69,7 @@ class Operands:
 
 @lru_cache(maxsize=1 << 14)  # it is asked again for each part of the op
 def operands(op: Op) -> Operands | None:
-    """What the op does with the rows of its operands; None: it cannot run in parts."""
+    """The use that the op makes of the rows of its operands; None: it cannot run in parts."""
     if op.kind not in _OPERANDS:
         return None
     reads, writes = (

@@ -1,5 +1,5 @@
-"""A pass over a Program before planning: ops of chosen regions run in parts of the batch, so that no op needs all of a
-large tensor at once, and each part of it travels by itself.
+"""A pass over a Program before planning: ops of chosen regions run in parts of the batch. So no op needs all of a large
+tensor at once, and each part of it is offloaded by itself.
 
 An op in parts becomes one op for each part, of the same kind, over tensors of some rows: "relu1_1.y[0:32]". Plans, the
 lowering, the proof, machines and bounds see ordinary ops and tensors.
@@ -52,7 +52,7 @@ class _Parting:
         return made
 
     def _plain(self, *ops: Op) -> None:
-        """Ops that do not run in parts: what they read is whole."""
+        """Ops that do not run in parts: their reads are whole tensors."""
         for op in ops:
             for t in op.reads:
                 if t in self.spans:
@@ -196,7 +196,7 @@ def refused(program: Program, op: Op, count: int) -> str | None:
 
 
 class Touched:
-    """What some ops read and write."""
+    """The tensors that some ops read and write."""
 
     def __init__(self) -> None:
         self.used: set[Tensor] = set()

@@ -3,9 +3,9 @@
 It is minidnn's own policy, and the default wherever a budget is given. Under the device's memory alone it moves nothing
 that it need not. Its plan knows a lower bound of the seconds of any plan within the budget (memory/joint/bound.py).
 
-The plans of other policies are candidates, too, where joint planning finds no plan or one far above the bound, and for
-short programs, or where the host's bytes are scarce, unless its plan is at the bound. They are all there is without the
-package highspy or a C compiler, which is told on stderr.
+The plans of other policies are candidates, too, if joint planning finds no plan or one far above the bound. They also
+are for short programs and for scarce host bytes, unless the joint plan is at the bound. They are the only ones without
+the package highspy or a C compiler; a line on stderr then says so.
 
 Large ops may run in parts of the batch (best_in_parts.py): where the budget cannot be kept without, or where it is
 quicker. The bound is that of the program which the plan is of.

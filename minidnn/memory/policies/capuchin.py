@@ -23,8 +23,8 @@ in-trigger ahead. Recomputation is on demand. Here:
 A tensor that has been made again stays until its last use. Others that are wanted soon are kept then, too (the paper's
 collective recomputation); they are tensors of the same choice.
 
-Live bytes decide the choice. If the placed arena exceeds the budget, the limit goes down by what is too much, and the
-windows of the copies become longer. The leanest plan, of all candidates, counts if no choice keeps the budget.
+Live bytes decide the choice. If the placed arena exceeds the budget, the limit falls by the excess, and the windows of
+the copies become longer. The leanest plan, of all candidates, counts if no choice keeps the budget.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class _Maker:
     # ---- plans
 
     def _model(self, choices: Sequence[Choice]) -> Model:
-        """The step in which what is chosen is made again."""
+        """The step in which the chosen tensors are recomputed."""
         again = {c.tensor for c, again in choices if again}
         if not again:
             return self.model

@@ -2,8 +2,8 @@
 with Optimal Tensor Rematerialization", MLSys 2020). Checkmate-style: the deviations are below.
 
 An integer program decides which values each stage of a step keeps, and which nodes run again for it
-(memory/policies/checkmate_rows.py). Nothing leaves the device. For short programs it is solved; for others its linear
-relaxation is, and rounded in two phases: a value is kept where its S is at least a threshold, and then as little runs
+(memory/policies/checkmate_rows.py). Nothing leaves the device. For short programs it is solved. For others its linear
+relaxation is solved and rounded in two phases: a value is kept if its S is at least a threshold; then as few ops run
 again as S needs. We had the abstract and the authors' code (github.com/parasj/checkmate). It tries nine thresholds;
 here there are 19.
 

@@ -1,8 +1,8 @@
 """Checkmate's graph of a program: few nodes of forward, few stages of backward, and the values between them.
 
-A node is the ops of a layer's forward, a stage those of a layer's backward, as in the paper's graph of layers. Where
-that makes too many, neighbours are joined: the smallest first, and rather those between which many bytes cross, since a
-cut there would be a bad place to keep a value.
+A node is the ops of a layer's forward, a stage those of a layer's backward, as in the paper's graph of layers. If that
+makes too many, neighbours are joined: the smallest first, and preferably those with many bytes crossing between them,
+since a cut there would be a bad place to keep a value.
 
 A value is all tensors of a node that the same nodes and stages read. It is kept or dropped as a whole. Only tensors
 that an op of forward can make again, and that are not very small, are part of values. All others are there whenever
@@ -108,7 +108,8 @@ class Graph:
 
     def order(self, kept: Callable[[int, Value], bool]) -> tuple[Op, ...]:
         """The order of a step. kept: whether a value that is there before a stage stays from the stage before, or for
-        stage 0 from forward. What an op of a stage reads and is not there is made again before that op."""
+        stage 0 from forward. A tensor that an op of a stage reads and that is not there is recomputed before that
+        op."""
         ops, place = self.program.ops, self.place
         order = list(ops[: self.program.forward])
         there = {t for v in self.values for t in v.tensors}

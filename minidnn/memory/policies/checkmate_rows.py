@@ -17,8 +17,8 @@ the live bytes are counted as there. While node i runs again in stage s, these a
 
 While an op of stage s runs, it is what the stage reads from this op on, and what S[s+1] has.
 
-The paper's own variables FREE and U would also count what is made for later runs of the same stage. They make the
-program twice as large, and three times as slow. Orders are weighed with their exact bytes anyway.
+The paper's own variables FREE and U would also count tensors that are made for later runs of the same stage. They make
+the program twice as large, and three times as slow. Orders are weighed with their exact bytes anyway.
 
 An op with several algorithms has a variable A for each but the leanest (MONeT): fewer seconds for more workspace. With
 it the seconds of a run depend on a product. `slow` bounds it from below: seconds that a run takes longer than with the
@@ -107,7 +107,7 @@ class Remat(Rows):
         self.memory.append((self.row(terms), base + lean))
 
     def _forward(self) -> None:
-        """Live bytes of forward: what it does not keep is free behind its last reader in forward."""
+        """Live bytes of forward: a tensor that is not kept is freed behind its last reader in forward."""
         graph, ops = self.graph, self.graph.program.ops
         last = last_uses(ops[: graph.program.forward])
         readers = {v: max(last[t] for t in v.tensors) for v in graph.values}
@@ -151,8 +151,8 @@ class Remat(Rows):
         self._own(s, total)
 
     def _own(self, s: int, total: int) -> None:
-        """Rows of live bytes for the ops of a stage. What they read is free behind the last of them that reads it,
-        unless S[s+1] has it. total: the bytes of all of that, and of what S[s+1] has."""
+        """Rows of live bytes for the ops of a stage. A tensor is freed behind the last of them that reads it, unless
+        S[s+1] has it. total: the bytes of all their reads, and of the values of S[s+1]."""
         graph, ops = self.graph, self.graph.program.ops
         lo, hi = graph.stages[s]
         last = last_uses(ops[lo:hi])

@@ -5,11 +5,11 @@ The paper's runtime treats the device's memory as a cache of tensors, without a 
 here, so its decisions are simulated before (memory/policies/dtr_runtime.py), and the plan is the order that they make.
 Nothing leaves the device.
 
-We had the abstract, summaries, and the authors' simulator (simrd in github.com/uwsampl/dtr-prototype). Its logic, which
-is Figure 1 of the paper: before an op runs, the evicted tensors that it reads are made again, and for these
-those that they need. If a result does not fit, the evictable tensor with the lowest h leaves until it does. Of the
-heuristics h the one of the prototype is taken, h_DTR^eq: seconds of the tensor's op and of the evicted tensors around
-it, by its bytes and by the time since its last use.
+We had the abstract, summaries, and the authors' simulator (simrd in github.com/uwsampl/dtr-prototype). Its logic is
+Figure 1 of the paper: before an op runs, the evicted tensors that it reads are recomputed, and before them the evicted
+tensors that they need. If a result does not fit, the evictable tensor with the lowest h leaves until it does. The
+heuristic is that of the prototype, h_DTR^eq: the seconds of the tensor's op and of the evicted tensors around it,
+divided by its bytes and by the time since its last use.
 
 Deviations:
 

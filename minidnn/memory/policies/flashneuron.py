@@ -4,10 +4,9 @@ scheduler).
 
 The paper's backing store is an SSD, whose writes are slow. So its scheduler picks as few tensors as it can:
 
-  1. In the order in which forward makes them, tensors are selected until what is left fits into memory. If their
-     offload takes no longer than forward, that is the plan.
-  2. Else compressible tensors are selected first, since fewer of their bytes travel. These are the results of ReLUs,
-     which have many zeros.
+  1. Tensors are selected in the order in which forward makes them, until the rest fits into memory. If their offload
+     takes no longer than forward, that is the plan. 2. Else compressible tensors are selected first, since fewer of
+     their bytes travel. These are the results of ReLUs, which have many zeros.
 
 An offload begins as soon as the tensor is made, and beside other ops. Compute waits for it where the bytes are wanted.
 Tensors come back in backward ahead of their use.

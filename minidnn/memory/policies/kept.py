@@ -3,8 +3,8 @@
 A file's name is a digest of all that the plan depends on: the program, the costs, the budget, and the sources of
 planning. So a file is never stale. A kept plan is placed and proved anew, like any other. The oldest files go.
 
-A kept plan that cannot be used is made anew, whatever is wrong with it: `load` finds no plan in a file that it cannot
-read, and what lowers, places and proves plans is `replanned`. Both say so on stderr.
+A kept plan that cannot be used is made anew, whatever the reason. `load` finds no plan in a file that it cannot read;
+`replanned` plans again after an error of lowering, placement or proof. Both say so on stderr.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 Constant Memory using a New Execution Algorithm", arXiv 2002.05645, 2020).
 
 In the paper the model lives in the host's memory (its "eager param-server"). At any moment the device has little but
-the layer that runs, and the one whose weights are on their way. What a layer hands on waits for backward: on the
-device, or in the variant with constant memory on the host. Here it waits on the host.
+the layer that runs, and the one whose weights are on their way. A layer's output waits for backward on the device, or,
+in the variant with constant memory, on the host. Here it waits on the host.
 
 A turn is a run of neighbouring ops of one layer. Weights and maps come during the turn before the one that uses them.
 They go when their turn is over; bytes that are copied out are free one turn later, so that the copy runs beside it.
@@ -42,7 +42,7 @@ def l2l(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m
 
 @dataclass(frozen=True)
 class _Use:
-    """What a turn does with a tensor. `read`: its first reader, unless the turn makes the tensor anew; `written`: its
+    """The use of a tensor in one turn. `read`: its first reader, unless the turn makes the tensor anew; `written`: its
     last writer"""
 
     turn: int

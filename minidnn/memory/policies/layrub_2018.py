@@ -46,7 +46,7 @@ def layrub_2018(program: Program, costs: Costs, budget: int, algorithms: Algorit
 
 def listed(program: Program, below: Collection[str], makers: Collection[str]) -> Callable[[Op, Tensor], bool]:
     """Whether lists of families accept the op that writes a gradient, and the maker of the activation whose bytes this
-    would take. The maker is a main layer: what is attached to it works in its bytes."""
+    would take. The maker is a main layer: the layers attached to it work in its bytes."""
     writer = writers(program)
 
     def accepts(op: Op, x: Tensor) -> bool:

@@ -12,8 +12,8 @@ Deviations, besides Checkmate's (memory/policies/checkmate.py):
     would break the promise that policies change no number.
   * The paper also chooses whether the backward of an op reads the op's result, its input, or a mask. Here that is a
     fact of the program (--facts), the same for all policies.
-  * The authors give their solver a day. Here the program is relaxed and rounded. Each order that comes out gets the
-    fastest algorithms whose workspaces fit beside its live bytes, which is what is best for that order. Where parts of
+  * The authors give their solver a day. Here the program is relaxed and rounded. Each rounded order gets the fastest
+    algorithms whose workspaces fit beside its live bytes, which is the best choice for that order. Where parts of
     algorithms are chosen, rounding loses much. So orders of the program with the fastest algorithms alone count, too.
 """
 

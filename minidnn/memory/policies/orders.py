@@ -1,8 +1,8 @@
 """Orders of executions that a policy makes op by op: which ops may run again, and which bytes results then take.
 
 The policies of recompute.py decide by layers and by units that share bytes. Those that use this module decide by single
-executions. What lies in place follows from the order alone: an execution writes over a tensor that nothing reads before
-the tensor is made again. So a tensor may lie in place in forward and not where it runs again.
+executions. The order alone decides what works in place: an execution writes over a tensor if nothing reads it before it
+is made again. So a tensor may lie in place in forward and not where it runs again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def in_place(program: Program, order: Sequence[Op]) -> Share:
 
 
 def lineage(wanted: Iterable[Tensor], make: Mapping[Tensor, Op], gone: Callable[[Tensor], bool]) -> list[Op]:
-    """The ops that bring the wanted tensors back, makers of what is read first. gone: whether a tensor of `make` is not
-    on the device; all others are."""
+    """The ops that bring the wanted tensors back, each behind the makers of its reads. gone: whether a tensor of `make`
+    is not on the device; all others are."""
     found: dict[Op, None] = {}
     stack = [(make[t], False) for t in wanted if gone(t)]
     while stack:
@@ -61,7 +61,8 @@ def lineage(wanted: Iterable[Tensor], make: Mapping[Tensor, Op], gone: Callable[
 def on_demand(program: Program, make: Mapping[Tensor, Op], dropped: Set[Tensor]) -> tuple[Op, ...]:
     """The order of a step in which these tensors are dropped behind forward, and made again where an op reads them.
 
-    Then they stay until their last use. What is made on the way to them, and not used later, goes at once.
+    Then they stay until their last use. Tensors that are made on the way to them, and not used later, are freed at
+    once.
     """
     last, order = last_uses(program.ops), list(program.ops[: program.forward])
     there: set[Tensor] = set()

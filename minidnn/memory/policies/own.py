@@ -1,5 +1,5 @@
 """Policies that are not minidnn's: a function that a user has entered in POLICIES, or a plan file. Their mistakes are
-their author's, and are told so: with the policy, the trip, and what is wrong with it."""
+reported to their author, with the policy, the trip and the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who proposed each policy, and where the text was silent: the one home of these facts, for help, the board and docs.
+"""The authors of each policy, and our assumptions where their text is silent: the one source for help, board and docs.
 
 PAPERS has the main policies, VARIANTS the others. A test asks for an entry of each policy.
 """

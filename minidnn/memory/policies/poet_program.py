@@ -1,4 +1,5 @@
-"""POET's integer program (memory/policies/poet.py): what is in memory at each stage, what runs again, what is paged.
+"""POET's integer program (memory/policies/poet.py): the tensors in memory at each stage, the ops that run again, the
+pages.
 
 A stage ends with the first run of its op: stage t with that of op t. Before it, in stages of backward, ops of forward
 may run again, in the program's order. These are the variables, for a stage t, a tensor x and an op i:
@@ -154,7 +155,7 @@ class Stages(Rows):
         return ([] if run is None else [(run, 1.0)]), 0.0
 
     def _moves(self) -> None:
-        """What is in memory was there, was made or has come back; what comes back has left."""
+        """A tensor in memory was there, was made or has been paged in; a tensor that is paged in has been paged out."""
         for t in self.decided:
             left: Terms = []
             for s in self._stages(t):
@@ -180,7 +181,7 @@ class Stages(Rows):
                 self.row([(v, -f) for v, f in left], high=1.0)
 
     def _reads(self) -> None:
-        """What an op reads is there when it runs."""
+        """The reads of an op are in memory when it runs."""
         for s, op in enumerate(self.ops):
             for t in dict.fromkeys(op.reads):
                 if t in self.decided and self.decided[t] < s:

@@ -4,8 +4,8 @@ SuperNeurons, sqrt(n) and the other recomputing policies share this module. They
 a part of forward runs again. A *unit* is a chain of tensors that forward ops write over one another in place. Only its
 last value survives forward, so only that can be kept; recomputing any of it starts at its first op.
 
-Three kinds of ops never run again: one that updates a tensor in place, one that writes an output or a carried tensor,
-and one that reads a value that was overwritten and that no run can bring back.
+Three kinds of ops never run again: those that update a tensor in place, those that write an output or a carried tensor,
+and those whose reads were overwritten and cannot be recomputed.
 
 A recomputed tensor holds bytes from its run to its last use before its op runs once more. The order alone says so, and
 the lowering derives it.

@@ -1,4 +1,4 @@
-"""What ranks compare before they train together: their communications, and their whole plans.
+"""Digests that ranks compare before they train together: of their communications, and of their whole plans.
 
 A rank that waits for what no other sends waits for ever. Ranks that use other algorithms end with other bytes. The
 proof looks at one rank alone, so ranks have to know that their schedules are one schedule.
@@ -67,7 +67,7 @@ def _schedules(of: Schedule | Arrangement) -> list[Schedule]:
 
 
 def _lines(s: Schedule) -> Iterator[str]:
-    """All that a machine goes by."""
+    """Everything that a machine executes, line by line."""
     number = {b: k for k, b in enumerate(s.buffers)}
     yield (
         f"{s.program.name} {s.arena} {s.ring} {s.host_bytes} {s.host_shared} {s.store_bytes} {s.disk_bytes} {s.staging}"

@@ -37,7 +37,7 @@ class _Value:
 
 
 class _Wrong(Exception):
-    """What is wrong, in words."""
+    """The error, in words."""
 
 
 def verify_parts(wholes: Iterable[Program], schedules: Iterable[Schedule]) -> None:
@@ -51,7 +51,7 @@ def verify_parts(wholes: Iterable[Program], schedules: Iterable[Schedule]) -> No
 
 
 def wrong_parts(whole: Program, parted: Program, algorithm: Mapping[Op, Algorithm]) -> str | None:
-    """What is wrong with the program in parts, or with its algorithms; None: it computes what the whole one does."""
+    """The first error of the program in parts, or of its algorithms; None: it computes what the whole one does."""
     try:
         _Check(whole).run(parted)
     except _Wrong as reason:

@@ -47,8 +47,8 @@ def _all_tensors(s: Schedule) -> Iterator[Tensor]:
 
 
 def wrong_place(s: Schedule) -> str | None:
-    """An error if two places on the host overlap, two in the store, or two on the disk, or if a tensor has a place in
-    both of the last.
+    """An error if two places overlap on the host, in the store or on the disk, or if a tensor has a place both in the
+    store and on the disk.
 
     An input needs two places on the host, and a hosted tensor one, among the bytes that programs share. A packed tensor
     needs room for the case that packing saves nothing.

@@ -1,4 +1,4 @@
-"""What several operators have in common: padding, axes, sizes of windows."""
+"""Helpers of several operators: padding, axes, sizes of windows."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def conv(r: Reader, node: Node) -> None:
 
 
 def _geometry(outputs, kernel, stride, pad, dilation, group, bias) -> dict[str, object]:
-    """The fields of convolution_param, without those that say what is said anyway."""
+    """The fields of convolution_param that differ from their defaults."""
     fields: dict[str, object] = {"num_output": int(outputs)}
     fields |= {"bias_term": False} if not bias else {}
     for what, (h, w), plain in (("kernel", kernel, None), ("stride", stride, 1), ("pad", pad, 0)):

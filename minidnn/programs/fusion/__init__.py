@@ -1,11 +1,11 @@
 """Fusion: a pass over a Program that replaces a group of ops by one op, so that a tensor between them is never stored.
 It runs before planning, so policies, costs, listings and the proof treat a fused op like any other.
 
-Each module here finds groups of one sort; its docstring says what they become. A ReLU is fused only if its slope is 0
-and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel that keeps NaN
-(`fuses`); if not, the ops stay separate. A fused op belongs to the layer that has the parameters, if any. An op that is
-in several groups goes into the first: BatchNorm's, then pooling's, then a sum's. Then the fused ops before a Concat
-read slices of its gradient (slices.py). At last, small ops of one kind become one op (each.py).
+Each module here finds groups of one sort; its docstring names the ops that replace them. A ReLU is fused only if its
+slope is 0 and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel that keeps
+NaN (`fuses`); if not, the ops stay separate. A fused op belongs to the layer that has the parameters, if any. An op
+that is in several groups goes into the first: BatchNorm's, then pooling's, then a sum's. Then the fused ops before a
+Concat read slices of its gradient (slices.py). At last, small ops of one kind become one op (each.py).
 
 `--no-fusion` leaves the pass out, and so does every set of facts but the default. Policies leave the bytes equal within
 one program, not between a fused program and one that is not.

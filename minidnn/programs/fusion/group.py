@@ -10,7 +10,7 @@ Part = tuple[tuple[Op, ...], Op]  # (a group of ops, the fused op that takes the
 
 
 class Uses:
-    """Who makes and who reads each tensor of a program."""
+    """The makers and readers of each tensor of a program."""
 
     def __init__(self, program: Program) -> None:
         self.place = {op: p for p, op in enumerate(program.ops)}

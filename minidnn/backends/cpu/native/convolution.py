@@ -1,6 +1,6 @@
-"""Convolution in four ways: Winograd's (winograd.py), implicit GEMM (implicit_gemm.py), for the filter gradient of 1x1
-one matrix product, summed over pixels, and for one filter per channel a way of its own (depthwise.py), which replaces
-all others. Each of the others is offered before oneDNN's if it pays, else after.
+"""Convolution in four ways: Winograd's (winograd.py), implicit GEMM (implicit_gemm.py), one matrix product over all
+pixels for the filter gradient of 1x1, and depthwise (depthwise.py). For one filter per channel the last replaces the
+others. Each of the others is offered before oneDNN's if it pays, else after.
 """
 
 from __future__ import annotations
