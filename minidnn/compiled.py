@@ -1,8 +1,8 @@
 """Loads a folder of C files as one library, which a wheel brought or the system's C compiler makes.
 
-A wheel for Linux brings libraries for levels of x86-64 (release/wheels.py). They lie beside the C files, and the best
-one that this CPU runs is loaded, also where there is a compiler: that would make no quicker one (benchmarks/levels.py).
-So the numbers do not depend on a compiler.
+A wheel for Linux brings libraries for levels of x86-64 (release/wheels.py). They lie beside the C files. The best one
+that this CPU runs is loaded, even if there is a compiler, which would make no quicker one (benchmarks/levels.py). So
+the numbers do not depend on a compiler.
 
 Else the compiler runs once, for this CPU; the library is kept in the user's cache (files/cache.py), with a checksum.
 The bytes that were checked are the ones that are loaded: they are copied to a folder of this process alone. If they

@@ -124,7 +124,7 @@ class Op:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all reads and writes: the kernel's least memory traffic."""
+        """The bytes of all reads and writes, which is the least memory traffic of the kernel."""
         return sum(self.read_bytes) + sum(t.nbytes for t in self.writes)
 
     @cached_property
@@ -168,8 +168,8 @@ class Each:
 
 @dataclass(frozen=True)
 class Slice:
-    """The attributes of an op that reads slices (programs/fusion/slices.py). Of each read that has more channels than
-    the first write, it reads as many channels as that has, from channel `start` on."""
+    """The attributes of an op that reads slices (programs/fusion/slices.py). If a read has more channels than the first
+    write, the op reads as many channels as that write has, from channel `start` on."""
 
     start: int
 

@@ -104,7 +104,7 @@ def of(
     counts: Sequence[int] = (),
     watch: Watch = lambda policy, point: None,
 ) -> Tuning:
-    """The tuning of a subject."""
+    """Tune a subject: find its batch, learning rate and seconds of an epoch."""
     if measured and about.gpu:
         raise InvalidInput(f"--measure runs on --device: leave out --gpu {about.gpu}")
     ranks = about.setting.ranks or 1

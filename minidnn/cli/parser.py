@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         return found, more
 
     def _own(self, words: Sequence[str]) -> Iterator[str]:
-        """Those of the words that may be options of this parser, and not of a verb's."""
+        """The words that may be options of this parser, and not of a verb's."""
         for word in words:
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
                 return

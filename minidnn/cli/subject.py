@@ -89,7 +89,7 @@ STEPS = ("trace", "arena")  # the options that write steps
 
 
 def given_steps(args: argparse.Namespace) -> list[str]:
-    """Those of the options --trace and --arena that are given."""
+    """The options --trace and --arena that are given."""
     return [f"--{name}" for name in STEPS if getattr(args, name)]
 
 

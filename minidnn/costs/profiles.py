@@ -63,8 +63,8 @@ def of_card(name: str) -> str | None:
 
 
 def gpu(name: str) -> GPU:
-    """The profile of a card that is called `name`, or the one in a file NAME.yaml of your own; one of WAYS at the end
-    says whether TF32 is allowed.
+    """The profile of the card `name`, or that in a file NAME.yaml of your own. One of WAYS at the end says whether TF32
+    is allowed.
 
     Raises ProfileError if there is no such profile, if its file is wrong, or if ":tf32" is asked of a card without."""
     found, way = parted(named(name))

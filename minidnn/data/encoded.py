@@ -77,7 +77,7 @@ class Images:
             raise DataError(f"{self.place(index)}: {reason(error)}") from error
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As of a Dataset, if these images have one size. Raises DataError if they have not."""
+        """As `Dataset.take`, for images of one size. Raises DataError if their sizes differ."""
         found = [self.image(int(i)) for i in indices]
         first = found[0][0].shape if found else self.shape
         for index, (image, _) in zip(indices, found, strict=True):

@@ -79,8 +79,8 @@ class Transform:
         return part[..., ::-1] if mirrored else part
 
     def windows(self, sample: tuple[int, ...], numbers: np.ndarray) -> np.ndarray:
-        """The random part of the transform, for samples of this raw shape: int32 (n, 3), for each sample the row and
-        the column where its crop begins, and 1 if it is mirrored, else 0."""
+        """The random part of the transform, for samples of this raw shape, as int32 (n, 3): for each sample the first
+        row and column of its crop, and 1 if it is mirrored, else 0."""
         found = np.zeros((len(numbers), 3), np.int32)
         if self.crop:
             rows, columns = (size - self.crop + 1 for size in sample[1:])

@@ -93,7 +93,7 @@ def reason(error: OSError, path: Path) -> str:
 
 
 def _checksum(path: Path, content: bytes) -> bytes:
-    """Of the bytes and of the name, so that a file with the contents of another one is refused."""
+    """The checksum of the bytes and of the name, so that a file with the contents of another one is refused."""
     return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 

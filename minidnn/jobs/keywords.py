@@ -10,15 +10,15 @@ from minidnn.schema.solver import IN_EPOCHS
 
 
 class Course(TypedDict, total=False):
-    """How long a run is, and how it is followed: fields of a solver file's `minidnn: {...}`.
+    """The length of a run, and its logs: fields of a solver file's `minidnn: {...}`.
 
-    epochs:          how many to train, in place of max_iter; training/epochs.py says what an epoch is
+    epochs:          the number to train, in place of max_iter; training/epochs.py defines an epoch
     test_epochs:     epochs between two tests, in place of test_interval
     display_epochs:  epochs between two displayed iterations, in place of display
     snapshot_epochs: epochs between two snapshots, in place of snapshot
-    keep_best:       an output of a test net, such as accuracy: the snapshot of the best test is kept beside the others
-    patience:        end after so many tests in a row that are not better
-    log:             files that `run` and `solve` write as they go: FILE.jsonl, FILE.csv
+    keep_best:       an output of a test net, such as accuracy; the snapshot of its best test is kept beside the others
+    patience:        the number of tests without improvement after which the run ends
+    log:             files that `run` and `solve` append to during the run: FILE.jsonl, FILE.csv
     tensorboard:     a folder for TensorBoard's event files
     """
 
@@ -87,7 +87,7 @@ def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
 
 
 def overruled(data: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A solver's data with these fields in place of its own. Those of `Course` go into its `minidnn`.
+    """A solver's data with these fields in place of its own. Keywords of `Course` go into its `minidnn`.
 
     None says nothing. A field that counts iterations takes the place of the one that counts epochs, and the other way
     round: max_iter that of epochs."""

@@ -1,8 +1,8 @@
 """The contract of a layer: its shape rule, its parameters, and the ops of its forward and its backward.
 
-All layer files have the same parts in the same order, so that they are easy to compare. The parts are the `attrs`
-dataclass(es), then one class per type with `shapes`, `parameters`, `forward` and `backward`.
-A layer never touches an array: the kernels are in the backends, which find them by `Op.kind`.
+All layer files have the same parts in the same order: the dataclasses of `attrs`, then one class per type with
+`shapes`, `parameters`, `forward` and `backward`. A layer never touches an array. The kernels are in the backends, which
+find them by `Op.kind`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A factor or a constant that spans the axes [axis, axis + num_axes) of a bottom and is the same along the others: what
-Scale and Bias have in common, with Caffe's rules for shapes."""
+"""A factor or a constant that spans the axes [axis, axis + num_axes) of a bottom and is the same along the others.
+Scale and Bias share this, with Caffe's rules for shapes."""
 
 from __future__ import annotations
 

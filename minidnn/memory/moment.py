@@ -1,6 +1,6 @@
 """A moment of a schedule: which bytes are live at one execution, and why each of them is there.
 
-A budget is refused because of its worst moment. Of the bytes that are live then, most cannot leave. The rest could
+A budget is refused because of its worst moment. Most of the bytes that are live then cannot leave. The rest could
 leave, but the plan keeps it.
 """
 
@@ -109,8 +109,8 @@ class Moment:
 
 
 def worst(schedule: Schedule, limit: int, costs: Costs) -> Moment:
-    """Of the executions with more than `limit` live bytes the one with most bytes that cannot leave: it shows best why
-    the limit is too low. If no execution has so many, the live peak."""
+    """The execution with the most bytes that cannot leave, among those with more than `limit` live bytes: it shows best
+    why the limit is too low. If no execution has so many, the live peak."""
     live = schedule.curve()
     stuck = np.array([sum(b.nbytes for b in _stuck(schedule, p)) for p in range(len(live))])
     over = np.flatnonzero(live > limit)

@@ -1,7 +1,7 @@
 """minidnn as a backend of ONNX's own tests, which run models by `run_model` and single nodes by `run_node`.
 
-A model is read anew for each call, with the numbers of its inputs in sight: so a test that gives a filter as an input,
-where a net has a parameter, can run."""
+A model is read anew for each call, with the values of its inputs known. So a test can run that gives a filter as an
+input, where a net has a parameter."""
 
 from __future__ import annotations
 

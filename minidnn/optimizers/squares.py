@@ -25,7 +25,7 @@ class Blocks:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor], ranks: int = 1) -> Blocks:
-        """Those of tensors, or of ranks' shards of them."""
+        """The sums of tensors, or of ranks' shards of them."""
         return cls(tuple(shards.blocks(t.size) for t in tensors), ranks)
 
     def sums(self, name: str) -> Tensor:

@@ -2,7 +2,7 @@
 
 Small buckets leave early, and each costs a latency. Large ones leave late, and backward cannot hide the last one. So a
 few sizes are tried: each step is lowered as it is, without absences and with the fastest algorithms, and simulated with
-the costs of the network. Of sizes that are nearly as quick, the one with the fewest live bytes is taken. Nothing is
+the costs of the network. Among sizes that are nearly as quick, the one with the fewest live bytes is taken. Nothing is
 measured, so ranks with equal costs choose alike.
 """
 

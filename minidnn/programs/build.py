@@ -99,8 +99,8 @@ def build(
     costs: those of the device and of communications, by which gradients travel in buckets (programs/buckets.py); None:
            in buckets of the spec's size
 
-    Raises InvalidInput for an unknown blob in `keep`, and for several ranks whose weights are to live on the host,
-    NotTrainable (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
+    Raises InvalidInput for an unknown blob in `keep`, and for several ranks whose weights are to live on the host.
+    Raises NotTrainable (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
     if state == "all" and train is not None and train.ranks > 1:
         raise InvalidInput(
             f"state all: {train.ranks} ranks make their weights whole on the device, so these cannot live on the host; "

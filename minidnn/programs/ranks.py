@@ -3,8 +3,8 @@
 Each rank sums the gradients of its own micro-batches. Then it sends to each rank that rank's shard of the sum
 (`net.exchange`). A rank adds the received shards along the tree of micro-batches (`gradient.merge`), and updates its
 shard of the weight, with its shard of the optimizer's state. Before the next step's forward reads a weight, all ranks
-get all shards (`net.gather`). This is the traffic of a ring all-reduce, with a fixed order of sums, and each rank has
-its part of the state alone (Rajbhandari et al., "ZeRO", SC 2020, stage 1).
+get all shards (`net.gather`). This is the traffic of a ring all-reduce, with a fixed order of sums. Each rank has only
+its part of the state (Rajbhandari et al., "ZeRO", SC 2020, stage 1).
 
 Losses and BatchNorm's moments are gathered, too: so all ranks decide alike, and statistics are updated in the order of
 the micro-batches. Communications are ops, and their tensors lie in the arena. So plans, budgets, the proof and the

@@ -91,7 +91,7 @@ def panel(policy: str, row: Mapping[str, Any], schedule: Schedule, trace: Trace)
 def waited(schedule: Schedule, trace: Trace) -> dict[int, tuple[int, float]]:
     """{instruction: (the one that it waited for, seconds)}, of those that began later than their stream was free.
 
-    Of several that it waited for, the one that ended last counts."""
+    If it waited for several, the one that ended last counts."""
     spans = {span.index: span for span in trace.spans}
     pending: dict[Stream, list[int]] = {}
     free: dict[Stream, float] = {}

@@ -8,8 +8,7 @@ from minidnn.results.record import Document, Record
 
 
 class BoardRow(Record):
-    """A policy's plan of a net on a GPU within one budget. Of a plan that was refused, or that failed, the numbers are
-    null."""
+    """A policy's plan of a net on a GPU within one budget. The numbers of a refused or failed plan are null."""
 
     net: str
     batch: int | None

@@ -1,8 +1,8 @@
 """From a document's plain values to checked messages; all errors of a file are collected on the way.
 
-The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
-reads `bottoms`, `tops`, `unnamed`, `in_place`, `field_name` (the type's message), `needs` (fields that the type must
-have in it), `also` (further messages that the type takes) and `message` (the model of a message that is not in the
+The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). It reads these
+attributes of a class: `bottoms`, `tops`, `unnamed`, `in_place`, `field_name` (the type's message), `needs` (required
+fields of it), `also` (further messages that the type takes) and `message` (the model of a message that is not in the
 schema). Callers also hand in the optimizers (`optimizers`: type -> class); the schema uses their `fields` and
 `problems`.
 """
@@ -335,7 +335,7 @@ def _wiring(
 
 @dataclass(frozen=True)
 class Problem:
-    """A layer that does not fit the others, with the path of the wrong field."""
+    """An error of a layer that does not fit the others, with the path of the wrong field."""
 
     path: Path_
     layer: LayerParameter

@@ -182,7 +182,7 @@ class SPPParameter(Message):
 
 
 class InterpParameter(Message):
-    """DeepLab's: images in another size, by bilinear interpolation between the centres of the corner pixels."""
+    """DeepLab's resizing: bilinear interpolation that maps the corner pixels' centres to each other."""
 
     height: Positive = field(1, 1)
     width: Positive = field(2, 1)

@@ -1,9 +1,9 @@
 """Protobuf's text format, Caffe's .prototxt: to a Document whose fields have their places, and back to text.
 
-The text has no types of its own: whether a field is repeated, and whether it takes a word or a text in quotes, is the
-schema's to say. So a text is first read as entries, and these become plain values by the table of the schema. As in
-protobuf, a text without quotes is refused where a string is expected, and so are quotes around an enum's word.
-protobuf's own parser stops at the first error, and gives no places of those that it reads.
+The text has no types of its own: the schema decides whether a field is repeated, and whether it takes a word or a text
+in quotes. So a text is first read as entries, and these become plain values by the table of the schema. As in protobuf,
+a text without quotes is refused where a string is expected, and so are quotes around an enum's word. protobuf's own
+parser stops at the first error, and gives no places of those that it reads.
 """
 
 from __future__ import annotations

@@ -95,12 +95,12 @@ class Excluded:
 def excluded(
     make: Make, series: Series, costs: Costs, budget: int, found: int | None, tell: Callable[[int], None]
 ) -> Excluded | None:
-    """The smallest size found that the bound excludes; None if it excludes none of the series.
+    """The smallest size that the bound is found to exclude; None if it excludes no size of the series.
 
-    found: the largest size that a policy places, or None: the search begins there, in growing steps, and then halves
+    found: the largest size that a policy places, or None. The search begins there, with growing steps, and then bisects
     tell:  called with each size before the bound is asked
 
-    The next smaller size of the series is not excluded. Raises linear.NoSolver without the package highspy.
+    The bound does not exclude the next smaller size of the series. Raises linear.NoSolver without the package highspy.
     """
 
     def least(number: int) -> int:

@@ -67,8 +67,8 @@ def saved_name(tensor: Tensor) -> str:
 
 
 def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
-    """The names of learning layers whose weights, blob "w", are all zero: no gradient passes such a layer. Of layers
-    that share them it is the first."""
+    """The names of learning layers whose weights, blob "w", are all zero: no gradient passes such a layer. If layers
+    share weights, the first of them is named."""
     learned = {
         node.tensor_name(p): params[node.name].rows(p.name)
         for node in graph.layers

@@ -82,7 +82,7 @@ class Session:
         test_loss: whether programs of phase TEST compute the objective, too
         setting:  how the net is run, as one value; or say it by keywords (`Given` in jobs/setting.py)
 
-        Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget. Raises RamError if the run
         would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
         memory facts that are for planning only.
         """

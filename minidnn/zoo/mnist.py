@@ -11,7 +11,7 @@ DECAYED = [{"lr_mult": 1, "decay_mult": 1}, {"lr_mult": 1, "decay_mult": 0}]
 
 class Siamese(Net):
     """Caffe's mnist_siamese (Hadsell, Chopra and LeCun 2006): two LeNets with the same weights map two digits to points
-    of a plane, near each other if the digits are equal."""
+    of a plane. The points of equal digits are near each other."""
 
     name = "siamese"
 

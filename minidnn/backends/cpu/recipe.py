@@ -46,5 +46,5 @@ def blocks(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
 
 
 def copied(source: np.ndarray, target: np.ndarray) -> list[Call]:
-    """The steps of target = source: none if both are the same bytes."""
+    """The steps that copy source to target; none if both are the same bytes."""
     return [] if address(source) == address(target) else [partial(np.copyto, flat(target), flat(source))]

@@ -143,7 +143,7 @@ class Planner(Device):
         return self._recipes[problem]
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
-        """Those of cuDNN's recipes that compute what the op says. Without a GPU all are assumed to."""
+        """The recipes of cuDNN that compute exactly what the op asks for. Without a GPU all are assumed to."""
         return recipes
 
 

@@ -2,8 +2,8 @@
 
 A 4-D bottom and its weights both have channels innermost; all others are in C order. Either way the rows of x (N, all
 axes before those of a row) and of w (O) have their K values in the same order. cuDNN is asked for this product in two
-ways, because it has different kernels for each: as N images of one pixel (`images`), and as one image of N pixels in a
-line (`line`).
+ways, because it has different kernels for each. One is N images of one pixel (`images`), the other one image of N
+pixels in a line (`line`).
 """
 
 from __future__ import annotations

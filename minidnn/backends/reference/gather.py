@@ -36,7 +36,8 @@ def columns(a, y, x):
 
 
 def forward(a, reads, writes):
-    """x index -> y: row i of y is row index[i] of x, in the order of the indices, which may have several axes."""
+    """x index -> y: row i of y is row index[i] of x. The indices may have several axes; i counts them in their
+    order."""
     x, index = reads
     (y,) = writes
     y[...] = x[known(index, len(x)).reshape(-1)].reshape(y.shape)

@@ -1,8 +1,8 @@
 """Images in another size: each place of the result lies at a place of the image, perhaps between two of its pixels.
 
-Along an axis, place i of the result is at i * a.step / a.over pixels behind pixel a.begin (per axis, the ratio of two
-integers, so that no rounding moves it). NEAREST takes the pixel at or before it. BILINEAR takes both neighbours, each
-by its nearness; where the place is a pixel, that alone.
+Along an axis, place i of the result lies i * a.step / a.over pixels behind pixel a.begin. That is a ratio of two
+integers, so that no rounding moves it. NEAREST takes the pixel at or before it. BILINEAR takes both neighbours, each by
+its nearness; where the place is a pixel, that alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def along(a, k, out):
-    """Of the `out` places along image axis k: (the pixel at or before each, how far behind it, below 1)."""
+    """For the `out` places along image axis k: (the pixel at or before each place, the distance behind it, below 1)."""
     at = np.arange(out) * a.step[k]
     return a.begin[k] + at // a.over[k], (at % a.over[k]) / a.over[k]
 

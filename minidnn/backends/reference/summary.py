@@ -23,7 +23,7 @@ def reduction_backward(a, reads, writes):
 
 
 def argmax(a, reads, writes):
-    """x -> y: the indices or values of the top_k largest elements of each row, the largest first. Of a whole sample:
+    """x -> y: the indices or values of the top_k largest elements of each row, the largest first. For a whole sample:
     the indices, and behind them the values if out_max_val. Of equal elements the last comes first; NaN is the largest.
     """
     (x,), (y,) = reads, writes

@@ -101,7 +101,7 @@ class Hosting:
         return self._with_room(self.movable)
 
     def _with_room(self, tensors: frozenset[Tensor]) -> frozenset[Tensor]:
-        """Those of the tensors that the host has room for, the largest first."""
+        """The tensors that the host has room for, the largest first."""
         if self.costs.host is None:
             return tensors
         left, found = self.costs.host - fixed(self.program), []

@@ -152,8 +152,8 @@ class Solver:
         return None if status in none else status
 
     def _dual_value(self, duals: np.ndarray) -> float:
-        """The value of a dual solution: no solution of the program is below it, whatever the duals are (Neumaier and
-        Shcherbina, "Safe bounds in linear and mixed-integer linear programming", 2004, section 3)."""
+        """The value of a dual solution. It is a lower bound on the program's optimum, whatever the duals are (Neumaier
+        and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", 2004, section 3)."""
         nowhere = np.where(duals > 0, np.isinf(self.row_low), np.isinf(self.row_high))
         duals = np.where(nowhere, 0.0, duals)  # a rounding error's sign would make the value infinite
         products = self.factor * np.repeat(duals, np.diff(self.start))

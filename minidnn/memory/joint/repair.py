@@ -157,7 +157,7 @@ class Repair:
         return [(AGAIN, slots, again / self.place[slots]), (KEEP, slots, 1 + stays / self.place[slots])]
 
     def _has_room(self, slots: np.ndarray) -> np.ndarray:
-        """Of each slot, whether the host has room for its tensor, or has it anyway."""
+        """For each slot, whether the host has room for its tensor, or has it anyway."""
         if (left := self.evaluator.host_left()) is None:
             return np.ones(len(slots), bool)
         return (self.place[slots] <= left) | (self.evaluator.arrays["travels"][self.tensor[slots]] != 0)

@@ -80,7 +80,7 @@ class BoundRows(Rows):
 
     def _from_host(self, t: Tensor) -> tuple[float, list[tuple[int, float]]]:
         """The bytes in MB that come from the host, or go back there, for sure, and less these for a tensor at home on
-        the device. Those of a tensor that is not worth a decision are not counted."""
+        the device. Bytes of tensors that are not worth a decision are not counted."""
         if t in self.home:
             return t.nbytes / MB, [(self.home[t], -t.nbytes / MB)]
         return (0.0 if t in self.free else t.nbytes / MB), []

@@ -2,8 +2,8 @@
 
 A row is what one image has of a tensor. An op may run in parts if each row that it writes is a function of the same
 rows that it reads, and of whole parameters. A gradient of parameters may be written, too: it is a sum over rows, and
-the parts' sums are added in their order. No other kind may: BatchNorm's moments and the losses need all images at once,
-Dropout counts its random numbers over the whole batch, and of a user's own kind nothing is known.
+the parts' sums are added in their order. No other kind may. BatchNorm's moments and the losses need all images at once,
+Dropout counts its random numbers over the whole batch, and nothing is known of a user's own kind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
 
 A name may end in ":f" (the fastest algorithms that fit the budget, the default), ":m" (memory-optimal ones) or ":p"
-(performance-optimal ones). Behind that "@N" may follow: then large ops run in N parts of the batch (in_parts.py). A
-name that ends in ".plan" is a file with a saved plan, which is used as it is.
+(performance-optimal ones). An "@N" behind that makes large ops run in N parts of the batch (in_parts.py). A name that
+ends in ".plan" is a file with a saved plan.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ chooses, and there is no public code. This policy follows from those sentences:
   1. memory/policies/accudnn_model.py is the performance model: seconds of each op, link bandwidths, copies that
      serialise per direction.
   2. If the network fits, nothing moves.
-  3. Otherwise the smallest set of tensors moves whose copies are all hidden. Tensors with the longest idle windows
-     join first, as many as the limit needs. Those that turn out not to be needed are left out again. Each tensor has
-     a window of its own length.
-  4. If no such set keeps the limit, tensors whose copies are partly exposed join, those with the least exposed
-     seconds per byte first. Of the sets that keep the limit, the one with the quickest predicted step is taken.
+  3. Otherwise the smallest set of tensors moves whose copies are all hidden. Tensors with the longest idle windows join
+     first, as many as the limit needs. Tensors that turn out not to be needed are left out again. Each tensor has a
+     window of its own length.
+  4. If no such set keeps the limit, tensors whose copies are partly exposed join, those with the least exposed seconds
+     per byte first. Among the sets that keep the limit, the one with the quickest predicted step is taken.
   5. vDNN's sets are starts like others. If nothing better is found, vDNN's plans are taken as they are. If vdnn_conv
      keeps the budget, no more bytes move than under vdnn_conv.
 

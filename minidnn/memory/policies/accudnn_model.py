@@ -4,9 +4,9 @@ A step is taken as three clocks, as in the simulator: ops follow one another, an
 gives the times of ops and copies. So a prediction takes one pass over the ops and needs no schedule.
 
 `Model.windows` finds the trips of a set of tensors under a limit of live bytes. It makes two passes that mirror each
-other, each of them O(ops). One runs forward in time. Copies out run in the order in which tensors get their last value,
-and an op waits for the oldest of them only if it would not fit otherwise. The other runs backward in time. It "copies
-out" first the tensors that backward needs last, and finds the latest points at which copies back may begin.
+other, each of them O(ops). One runs forward in time. Copies out run in the order in which tensors get their last value.
+An op waits for the oldest of them only if it would not fit otherwise. The other runs backward in time. It "copies out"
+first the tensors that backward needs last, and finds the latest points at which copies back may begin.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def fastest_that_fit(
     (the leanest plan's order with the fastest algorithms). This saves time where `decide` takes much of it; so do fewer
     `attempts` from each start.
 
-    Of the plans that keep the budget, the one with the shortest simulated step is returned. If not even the leanest
+    Among the plans that keep the budget, the one with the shortest simulated step is returned. If not even the leanest
     algorithms keep it, their plan is returned, and the refusal names it.
     """
     fast, lean = decide(program, costs, budget, "p"), decide(program, costs, budget, "m")

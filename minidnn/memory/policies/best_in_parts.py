@@ -1,8 +1,8 @@
 """best, where ops run in parts of the batch (memory/parts/): which parts are tried, and when.
 
 The program with large ops in 2, 4, 8 ... parts is a candidate each (memory/parts/regions.py), with a bound of its own.
-Those whose bound is below the quickest plan so far are planned, the lowest bounds first. So parts are taken by cost,
-and only then.
+Candidates whose bound is below the quickest plan so far are planned, the lowest bounds first. So parts are taken by
+cost, and only then.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _told(tell: Tell, made: Program, text: str) -> None:
 
 
 def leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
-    """The plan with the lowest arena found: of the program, or, where ops may run in `parts`, of the last candidate,
-    which needs fewer bytes than those before it."""
+    """The plan with the lowest arena found. It is one of the program, or, if ops may run in `parts`, of the last
+    candidate, which needs fewer bytes than those before it."""
     *_, last = (program, *candidates(program)) if parts else (program,)
     planners = [Hosting(made, costs, tell=tell) for made in dict.fromkeys((program, last))]
     planner = min(planners, key=lambda planner: planner.bound.least())

@@ -10,8 +10,8 @@ in-trigger ahead. Recomputation is on demand. Here:
 
   1. The watched iteration is the program's own order with the seconds of its costs.
   2. Candidates are tensors that idle between forward and backward while the live bytes exceed the limit.
-  3. Free Time = (back-access - seconds of the copy back) - (evicted-access + seconds of the copy out). Those with most
-     join first. Copies of one direction follow one another, so after some tensors the link is full.
+  3. Free Time = (back-access - seconds of the copy back) - (evicted-access + seconds of the copy out). The tensors with
+     most of it join first. Copies of one direction follow one another, so after some tensors the link is full.
   4. From there on, the next swap and the recomputation with the highest MSPS are compared by seconds per byte. A swap
      then costs both of its copies. A recomputation costs the runs that its sources do not spare; with each tensor that
      is dropped, those of others may rise.

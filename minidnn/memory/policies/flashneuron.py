@@ -5,15 +5,16 @@ scheduler).
 The paper's backing store is an SSD, whose writes are slow. So its scheduler picks as few tensors as it can:
 
   1. Tensors are selected in the order in which forward makes them, until the rest fits into memory. If their offload
-     takes no longer than forward, that is the plan. 2. Else compressible tensors are selected first, since fewer of
-     their bytes travel. These are the results of ReLUs, which have many zeros.
+     takes no longer than forward, that is the plan.
+  2. Else compressible tensors are selected first, since fewer of their bytes travel. These are the results of ReLUs,
+     which have many zeros.
 
 An offload begins as soon as the tensor is made, and beside other ops. Compute waits for it where the bytes are wanted.
 Tensors come back in backward ahead of their use.
 
 We deviate: nothing is packed on the way. The original packs on the GPU, and as half-precision numbers for the copy.
-That would change bits. So a compressible tensor takes as long as any other of its size, and the second selection is
-taken only if its step is foreseen to be quicker than the first one's.
+That would change bits. So a compressible tensor takes as long as any other of its size. The second selection is taken
+only if its foreseen step is quicker than the first one's.
 
 Where the paper is silent we read it so:
 

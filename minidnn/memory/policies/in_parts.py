@@ -1,7 +1,8 @@
 """A policy over ops that run in parts of the batch: "NAME@N" (memory/parts/).
 
-Each op with a tensor larger than an N-th of the largest one runs in N parts, or in the next larger number, below 2 N,
-that divides the batch. The policy plans the program that comes of it. All parts of an op have one algorithm, as the op
+Each op with a tensor larger than an N-th of the largest one runs in N parts. If N does not divide the batch, the next
+number below 2 N that does is taken. The policy plans the program that comes of it. All parts of an op have one
+algorithm, as the op
 itself would: where the policy gives them several, the one with the least workspace.
 """
 

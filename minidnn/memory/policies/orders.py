@@ -1,8 +1,8 @@
 """Orders of executions that a policy makes op by op: which ops may run again, and which bytes results then take.
 
-The policies of recompute.py decide by layers and by units that share bytes. Those that use this module decide by single
-executions. The order alone decides what works in place: an execution writes over a tensor if nothing reads it before it
-is made again. So a tensor may lie in place in forward and not where it runs again.
+The policies of recompute.py decide by layers and by units that share bytes. The policies that use this module decide by
+single executions. The order alone decides what works in place: an execution writes over a tensor if nothing reads it
+before it is made again. So a tensor may lie in place in forward and not where it runs again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A plan as a file: a policy's decisions for one net on one device, to be read, compared as text, and used elsewhere.
 
-The file is JSON with one fact a line, so that `diff` shows how two plans differ. A point is named by the execution
-before which it lies: "relu1.forward" is the point before that execution, "relu1.forward#1" the one before its second
-run, and "end" the end of the step. Besides the decisions, the file holds the net's tensors and a fingerprint of every
-op, so that a plan is never applied to another net.
+The file is JSON with one fact a line, so that `diff` shows how two plans differ. A point has the name of the execution
+that follows it. "relu1.forward" is the point before that execution, "relu1.forward#1" the one before its second run,
+and "end" the end of the step. Besides the decisions, the file holds the net's tensors and a fingerprint of every op, so
+that a plan is never applied to another net.
 
 A file may be given in place of a policy's name (`--policy vgg16.plan`). Its plan is then placed and proved anew, under
 the budget of that run.

@@ -13,9 +13,9 @@ We deviate from the paper:
 - Ops of forward run again within backward only.
 - Carried tensors stay. So do tensors 1000 times smaller than the largest.
 
-Where the paper is silent we read it so: an op of backward takes the bytes of the gradient that it reads where its
-kernel permits it, as under liveness. Live bytes decide. If the placed arena exceeds the budget, the program is solved
-again with that much less. A program with more than MOST decisions is refused: the paper's nets have fewer.
+Our reading where the paper is silent: an op of backward takes the bytes of the gradient that it reads, if its kernel
+permits it, as under liveness. Live bytes decide. If the placed arena exceeds the budget, the program is solved again
+with that much less. A program with more than MOST decisions is refused: the paper's nets have fewer.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Forward is halved, by bytes written, where the fewest bytes cross. Each half is 
 that write no more than one layer's backward needs anyway. When backward comes to a half, that half runs again and is
 halved in its turn.
 
-While backward is in one part, four kinds of tensors are kept: the program's inputs, carried tensors, tensors that no
-run can bring back, and tensors that cross the cuts on the path to that part.
+While backward is in one part, four kinds of tensors are kept. They are the program's inputs, carried tensors, tensors
+that cannot be recomputed, and tensors that cross the cuts on the path to that part.
 
 So a net of n layers holds O(log n) cuts and runs each layer's forward O(log n) times. That is more runs than sqrt(n).
 It never keeps fewer bytes than a policy that may use the host.

@@ -7,10 +7,9 @@ any of it, and its tensors stay until their last use. That is one more forward p
 it takes O(sqrt n) memory.
 
 The paper leaves B to a search around sqrt(x y), where x is the bytes kept and y those of the largest segment. Here many
-B are tried at equal ratios, from the largest tensor to all of forward. The B with the least x + y is taken. Of the
-points where a segment may end, one where the fewest bytes cross wins. So cuts fall between the blocks of a ResNet and
-not through their branches. The last segment need not run again, since backward begins with it. Nothing leaves the
-device.
+B are tried at equal ratios, from the largest tensor to all of forward. The B with the least x + y is taken. A segment
+ends at the possible point where the fewest bytes cross. So cuts fall between the blocks of a ResNet and not through
+their branches. The last segment need not run again, since backward begins with it. Nothing leaves the device.
 
 That plan ignores the budget. If a user names one, only as many of its segments run again as the budget needs, those
 with the fewest seconds per byte saved first (`sqrt_n_within`).

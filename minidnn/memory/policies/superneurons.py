@@ -9,9 +9,10 @@ It does the least that fits, like the paper's runtime, whose cache moves nothing
      the host when room is needed.
   3. Cost-aware recomputation (3.4, memory/policies/superneurons_steps.py), and the cache for all other tensors.
 
-Of the last two, the one with the shorter simulated step is taken. For long programs the simulation would take too much
-time; then the third is taken if it fits, else the second. Ops take the fastest algorithms whose workspaces fit into the
-bytes that their tensors leave (3.5). If nothing fits, the plan is the leanest: all idle tensors are on the host.
+The last two compete, and the one with the shorter simulated step is taken. For long programs the simulation would take
+too much time; then the third is taken if it fits, else the second. Ops take the fastest algorithms whose workspaces fit
+into the bytes that their tensors leave (3.5). If nothing fits, the plan is the leanest: all idle tensors are on the
+host.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The paper's runtime finds out while it trains which tensors to move. But each step is the same, so this can be computed
 before.
 
-The device's memory is a cache of the host's. An execution locks the tensors that it touches. Those that are away come
-back. To make room for these and for the tensors that the execution writes, the least recently used others leave until
-all fits. While there is room, nothing moves.
+The device's memory is a cache of the host's. An execution locks the tensors that it touches, and brings back those that
+are away. To make room for these and for the tensors that the execution writes, the least recently used others leave
+until all fits. While there is room, nothing moves.
 
 A tensor that leaves is copied out as soon as it has its value, unless the host has the value already. So its bytes are
 free when others need them. A tensor that comes back is copied beside the layers from the convolution before on (3.3.1),

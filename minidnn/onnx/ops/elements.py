@@ -150,7 +150,7 @@ def _with_constant(r: Reader, node: Node, x: str, value: np.ndarray, first_is_co
 
 def _span(small: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, int] | None:
     """(first axis, number of axes) of `whole` that a value of shape `small` spans when it is broadcast; None if these
-    axes do not follow one another, or if the value is longer."""
+    axes are not contiguous, or if the value is longer."""
     full = (1,) * (len(whole) - len(small)) + tuple(small)
     if len(full) != len(whole) or any(a not in (1, b) for a, b in zip(full, whole, strict=True)):
         return None

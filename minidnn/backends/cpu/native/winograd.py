@@ -132,8 +132,8 @@ def _named(size: Size, what: str) -> str:
 
 
 def _geometry(native: Native, source: Sequence[int], target: Sequence[int], pad: Sequence[int], group: int) -> Geometry:
-    """The geometry for logical shapes (N, C, H, W): of the tensor read by 6x6 tiles, and of the result (or dy). Its
-    `block` is still 0."""
+    """The geometry for the logical shapes (N, C, H, W) of the tensor that is read by 6x6 tiles, and of the result (or
+    dy). `block` is left at 0."""
     n, c, h, w = source
     _, to_c, to_h, to_w = target
     return Geometry(n, h, w, c // group, to_h, to_w, to_c // group, group, *pad, False, False, 0, native.threads, False)
