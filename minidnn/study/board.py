@@ -1,7 +1,7 @@
 """The board: the plans of many policies, on several nets, GPUs and budgets, each with its gap to the bound.
 
 A contest is a net on a GPU. Its bounds are computed once. A cell is a policy in a contest within a budget. Cells are
-planned in processes side by side. What a policy raises is its cell's: a refusal, or an error of any kind.
+planned in processes side by side. A policy that raises puts its refusal, or its error of any kind, into its cell.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Ground:
-    """What all cells of a contest are measured by.
+    """The bounds that all cells of a contest are compared with.
 
     whole: bytes of WHOLE's arena; free: seconds of its step; least: bytes that no plan of whole ops is below
     bounds: {budget: seconds that no plan of whole ops within it is below}; without those that the bound excludes, or

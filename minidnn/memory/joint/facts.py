@@ -32,7 +32,7 @@ class Facts:
 
     given:   the costs of the device
     costs:   those of ops and copies. Communications between ranks run beside these, and take no time here
-    net:     of each op the seconds of its communication; 0 of others
+    net:     for each op the seconds of its communication, or 0
     drag:    seconds of an op's work that a second of a communication takes (costs.net_drag)
     forward: number of ops before backward
     uses:    {tensor that is not carried: the ops that read or write it}
@@ -40,14 +40,14 @@ class Facts:
     maker:   {tensor: the op of forward that makes it, and may do so again}
     inputs:  tensors that come from the host within the step: inputs and hosted ones
     arrives: {input whose first use reads it: the op of that use}. Others are written first
-    gaps:    of the tensors that are worth a decision: not carried, not very small, written once at most
+    gaps:    those of the tensors that are worth a decision: not carried, not very small, written at most once
     small:   a tensor this many times smaller than the largest is very small
-    copies:  whether tensors may leave for the host; if not, those that came from there may still be dropped and come
+    copies:  whether tensors may leave for the host. If not, those that came from there may still be dropped, and come
              again
     free:    hosted tensors that may live on the device instead
-    host_room: bytes of the host that are left for what travels, and for homes of `free`; None: any number
+    host_room: host bytes left for offloaded tensors, and for tensors of `free`; None: no limit
     choices: for each op its algorithms with less time for more workspace; the leanest first
-    together: {an op that is a part of another: all parts of that}, which have one algorithm
+    together: {an op that is a part of another: all parts of that one}; they have one algorithm
     """
 
     def __init__(

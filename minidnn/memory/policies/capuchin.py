@@ -2,8 +2,8 @@
 GPU Memory Management for Deep Learning", ASPLOS 2020).
 
 We had the abstract and summaries of the paper, not its text, hence "-style". Known from these: one iteration is
-watched, in which tensors have accesses at times. An *evicted-access* is the last before a tensor leaves, its
-*back-access* the first behind. A tensor comes back ahead of need, at an *in-trigger*. Swapping is the first choice as
+watched, in which tensors have accesses at times. The last access before a tensor leaves is its *evicted-access*, the
+next one its *back-access*. The tensor comes back ahead of need, at an *in-trigger*. Swapping is the first choice as
 long as an in-trigger hides the copy. Then the overheads of a swap and of a recomputation are compared. Swaps are ranked
 by Free Time, recomputations by Memory Saving Per Second (MSPS). If a copy back comes late, feedback moves its
 in-trigger ahead. Recomputation is on demand. Here:
@@ -20,8 +20,8 @@ in-trigger ahead. Recomputation is on demand. Here:
      late as it may without being waited for, all on one link. That is where the paper's feedback would end. A copy out
      is awaited only where its bytes are needed, as in the paper.
 
-A tensor that has been made again stays until its last use. Others that are wanted soon are kept then, too (the paper's
-collective recomputation); they are tensors of the same choice.
+A recomputed tensor stays until its last use. So do other chosen tensors that are recomputed on the way and needed soon
+(the paper's collective recomputation).
 
 Live bytes decide the choice. If the placed arena exceeds the budget, the limit falls by the excess, and the windows of
 the copies become longer. The leanest plan, of all candidates, counts if no choice keeps the budget.
@@ -172,7 +172,7 @@ class _Maker:
                     heappop(heap)
                     continue
                 if (now := self._seconds(c, dropped) / c.nbytes) > cost:
-                    heapreplace(heap, (now, n, c))  # what is dropped since is missing among its sources
+                    heapreplace(heap, (now, n, c))  # tensors dropped since are missing among its sources
                     continue
                 if copies <= cost:
                     break

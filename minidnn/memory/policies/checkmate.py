@@ -12,13 +12,13 @@ Deviations:
   * The ops of backward run once, so stages are those of backward alone. Nothing runs again within forward.
   * Nodes are layers, and of long programs several layers (memory/policies/checkmate_graph.py). The authors let Gurobi
     search for an hour. HiGHS stops after a number of nodes, so that equal calls give equal plans.
-  * What is kept is made where it is first read, not where S says first: that costs no more runs.
+  * A kept value is made where it is first read, not at the first stage of S that has it: that costs no more runs.
   * The code makes the relaxation's budget 10 % smaller. Here several parts of the budget are tried, since rounding may
     need more bytes or less. Each order that comes out is weighed with its exact bytes. It counts if it keeps the budget
     once it is placed. The quickest is taken.
 
-The leanest plan is that with the lowest arena, of roundings near the least budget of the relaxation, and of the order
-that keeps nothing.
+The leanest plan is the one with the lowest arena among roundings near the relaxation's least budget and the order that
+keeps nothing.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class Remat(Rows):
                     self._bytes(ops[p], terms, float(graph.others[p] - graph.crossing[s]) / MB - gone)
 
     def _running(self, s: int, i: int, total: int) -> None:
-        """Rows of the bytes and seconds of a node's ops, if they run again. total: bytes of what is there anyway."""
+        """Rows of the bytes and seconds of a node's ops, if they run again. total: the bytes that are live anyway."""
         run, size = self.runs[s, i], 0.0
         there: list[Term] = [(total, 1.0)]
         for v in self.made[i]:

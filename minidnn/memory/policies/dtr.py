@@ -21,12 +21,12 @@ Deviations:
   * An op that the kernel permits to write over a tensor does so, if the program is done with that tensor. PyTorch's
     prototype copies instead.
   * Inputs stay until the runtime ends, as the paper's constants do.
-  * Of a large pool 256 tensors are looked at, chosen at random with one seed. The prototype looks at the root of their
-    number.
+  * In a large pool, 256 tensors are considered for an eviction, chosen at random with one seed. The prototype considers
+    as many as the root of their number.
 
-The limit of the runtime begins at the budget. It goes down by what the placed plan exceeds the budget, and up by what
-the plan leaves. If no limit gives a plan that keeps the budget, the plan is the leanest: of the limits that the runtime
-survives, the one with the lowest arena.
+The limit of the runtime begins at the budget. It falls by the bytes by which the placed plan exceeds the budget, and
+rises by the bytes that the plan leaves. If no limit gives a plan that keeps the budget, the plan is the leanest: the
+one with the lowest arena, among the limits that the runtime survives.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ Where the paper is silent we read it so:
 - The batch is only fetched again, since the host still has a copy of it.
 - A map that backward does not read is not fetched.
 - Maps of the last layers stay, as in the code: backward would need them as soon as they are gone.
-- The paper's code aliases gradients by a list of layer types. Here every gradient is aliased for which that is right.
+- The paper's code aliases gradients by a list of layer types. Here every gradient is aliased where that is correct.
 """
 
 from __future__ import annotations

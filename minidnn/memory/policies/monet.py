@@ -1,15 +1,15 @@
 """MONeT (Shah, Wu, Mohan, Chidambaram, Krähenbühl: "Memory Optimization for Deep Networks", ICLR 2021).
 MONeT-style: two of the paper's three choices are narrower here.
 
-One integer program decides what runs again and by which algorithm each op runs: a quick algorithm may need a workspace
-that leaves no room to keep a value. It is Checkmate's program with a variable for each algorithm
+One integer program decides both the recomputations and each op's algorithm, since the workspace of a quick algorithm
+may leave no room to keep a value. It is Checkmate's program with a variable for each algorithm
 (memory/policies/checkmate_rows.py). Nothing leaves the device. We had the abstract and the authors' code
 (github.com/utsaslab/MONeT), whose stages and sums of live bytes that program has.
 
 Deviations, besides Checkmate's (memory/policies/checkmate.py):
 
-  * An op has one algorithm in a step, where the paper's may take another one when it runs again: a run with other bits
-    would break the promise that policies change no number.
+  * An op has one algorithm in a step, while in the paper it may take another one when it runs again. Other bits would
+    break the promise that policies change no number.
   * The paper also chooses whether the backward of an op reads the op's result, its input, or a mask. Here that is a
     fact of the program (--facts), the same for all policies.
   * The authors give their solver a day. Here the program is relaxed and rounded. Each rounded order gets the fastest

@@ -318,7 +318,7 @@ class Stages(Rows):
             maker, there = self.maker.get(t, -1), self.there.get((s, t))
             why: list[tuple[Terms, float]] = []
             later = [self.again[s, j] for j in self.readers[t] if j >= i and (s, j) in self.again]
-            if i >= maker:  # whoever reads it later in the stage has it from here on
+            if i >= maker:  # later readers in the stage have it from here on
                 why += [([(run, 1.0)], 0.0) for run in later]
                 why += [([(self.again[s, i], 1.0)], 0.0)] if i == maker else []
                 why += [([], 1.0)] if t in self.ops[s].reads else []
