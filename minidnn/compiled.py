@@ -115,7 +115,7 @@ class Sources:
         """The library with these bytes. It is loaded by the name of a file in a new folder, which nobody else can write
         to. It stays mapped after the folder is deleted. Raises NotCompiled if it cannot be loaded."""
         why = ""
-        for where in (None, path.parent):  # the system's temporary folder may forbid to run what lies in it
+        for where in (None, path.parent):  # the system's temporary folder may be mounted without the right to execute
             try:
                 # a network file system keeps a file that is mapped, and so its folder
                 with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as folder:

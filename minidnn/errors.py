@@ -17,7 +17,7 @@ from minidnn.visible import visible
 
 
 class _Readable(Exception):
-    several: ClassVar[bool] = False  # whether messages have several lines; then whoever makes one makes each visible
+    several: ClassVar[bool] = False  # whether messages have several lines; then the raiser makes each line visible
 
     def __str__(self) -> str:
         """The message, made `visible`; KeyError and OSError, from which some subclasses derive, would print it

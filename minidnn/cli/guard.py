@@ -30,7 +30,7 @@ from minidnn.visible import say
 
 MOMENT = 2.0  # seconds
 LOOK = 0.05  # seconds between two looks at a child that starts
-ROOM = 1 << 16  # bytes of what a child says
+ROOM = 1 << 16  # bytes of a child's message
 PR_SET_PDEATHSIG = 1  # prctl: the signal that a process gets when its parent ends
 LOST = 1  # the exit code of a rank that was killed
 

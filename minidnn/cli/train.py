@@ -159,7 +159,7 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
                     ended = event.signal
                     document |= {"iterations": event.iteration, "interrupted": event.interrupted}
                     document |= {"best_test": event.best.said(), "out_of_patience": event.spent} if event.best else {}
-                if args.json:  # else a long run would keep for nothing what it cannot forget
+                if args.json:  # else a long run would collect events that nobody reads
                     _note(event, document)
         arrangement = solver.session.arrangement
         document |= {

@@ -34,7 +34,7 @@ class Augment:
     `transform_param` (schema/sources.py)."""
 
     resize: tuple[int, ...] = ()  # the shorter side, or height and width
-    crop: int = 0  # height and width of what is cut
+    crop: int = 0  # height and width of the crop
     area: tuple[float, ...] = ()  # least and largest part of the image's area that is cut and resized to the crop
     ratio: tuple[float, ...] = (3 / 4, 4 / 3)  # least and largest ratio of its width to its height
     rotation: float = 0.0  # degrees at most, to either side

@@ -103,7 +103,7 @@ def _check_folders(path: Path) -> None:
     top = home()
     for folder in dict.fromkeys((top, path.parent) if top in path.parents else (path.parent,)):
         link = folder.is_symlink()
-        if link:  # the link counts as well as what it names, for others could have made it
+        if link:  # the link is checked as well as its target, for others could have made it
             _check_owner(folder, folder.lstat())
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if link else os.O_NOFOLLOW))
         try:

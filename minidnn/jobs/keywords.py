@@ -95,7 +95,7 @@ def overruled(data: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
     result = {**data, **{name: value for name, value in fields.items() if name not in Course.__annotations__}}
     own = result.get("minidnn", {})
     if not isinstance(own, Mapping):
-        return result  # the schema says what is wrong with it
+        return result  # the schema reports the error
     epochs = {twin for field, twin in IN_EPOCHS.items() if field in fields}
     for field, twin in IN_EPOCHS.items():
         if twin in ours and field not in fields:

@@ -27,11 +27,11 @@ from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role
 from minidnn.sizes import text
 
-# Measured on the models (benchmarks/ram.py): what a process grows by once it is planned, the counted parts apart.
+# Measured on the models (benchmarks/ram.py): the growth of a process after planning, without the counted parts.
 BASE = 8 * 2**20  # bytes: threads, library buffers
 PER_OP = 14 * 1024  # bytes: an op's binding and generated code
 PLAN_PER_OP = 14 * 1024  # bytes: an op's plan, with its instructions
-GRAIN = 2 * 2**20  # bytes; what the process has is rounded up to these, so that no plan depends on its every page
+GRAIN = 2 * 2**20  # bytes; the process's own are rounded up to these, so that no plan depends on single pages
 ATTEMPTS = 5  # plans for a limit: a plan takes memory itself, and ops in parts take more
 
 
@@ -42,10 +42,10 @@ class Ram:
     plan: int  # the arena, where the device computes in this memory, and the host's part
     process: int  # interpreter, libraries, programs and plans
     data: int  # datasets that are held in memory and not in `process` yet
-    batches: int  # of each program one, which its loader has made ahead, and one that a batch is being made of
-    workers: int  # batches in the memory that worker processes share, and what each process has for itself
+    batches: int  # two for each program: one that its loader has made ahead, and one in the making
+    workers: int  # batches in the memory that worker processes share, and each process's own bytes
     working: int  # generated kernels, threads, and pieces of weights in a save
-    closing: int  # what lives across steps, copied from a device's own memory at the end of the run
+    closing: int  # persistent tensors, copied from a device's own memory at the end of the run
 
     @property
     def outside(self) -> int:

@@ -24,7 +24,7 @@ READS = {
     "square": "x",
     "power": "x",
     "log": "x",
-    "clip": "x",  # 1 where x is within the bounds, as in Caffe; y does not tell a bound from what lies beyond
+    "clip": "x",  # 1 where x is within the bounds, as in Caffe; y is the same at a bound and beyond it
     "swish": "x",
     "mish": "x",
     "gelu": "x",
@@ -35,7 +35,7 @@ READS = {
 @dataclass(frozen=True)
 class UnaryAttrs:
     function: str  # a key of READS, or "threshold"
-    numbers: tuple[float, ...] = ()  # the function's own, at most three; backends say what they mean
+    numbers: tuple[float, ...] = ()  # the function's own, at most three; backends define their meaning
 
 
 class Unary(Layer):

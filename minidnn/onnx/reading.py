@@ -39,7 +39,7 @@ def read(path: str | Path, batch: int | None = None, loss: bool = False) -> tupl
     try:
         model = onnx().load_model_from_string(content)
         onnx().checker.check_model(model)
-    except Exception as error:  # of protobuf, and of the checker: each says what is wrong with the file
+    except Exception as error:  # of protobuf, and of the checker: each names the file's error
         if isinstance(error, MemoryError | KeyboardInterrupt):
             raise
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -362,7 +362,7 @@ def concat(w: Writer, node: Node) -> None:
 
 
 def to_shape(w: Writer, node: Node) -> None:
-    """Flatten and Reshape: the first axis stays free where it stays what it was."""
+    """Flatten and Reshape: the first axis stays free if it keeps its length."""
     before, after = node.bottoms[0].tensor.shape, node.tops[0].tensor.shape
     dims = [0, *after[1:]] if before[0] == after[0] else [-1, *after[1:]]
     w.add("Reshape", node, [*w.bottoms(node), _ints(w, node, "new", dims)], w.tops(node))

@@ -36,7 +36,7 @@ class Threads(Engine):
             for k, theirs in enumerate(self._all(sends)):
                 for to, source in zip(receives[k], theirs[self.rank], strict=True):
                     np.copyto(to, source)
-            self._meet()  # what is sent stays until all have it
+            self._meet()  # sent bytes stay until all ranks have them
             self.waited += time.perf_counter() - began
 
         return call

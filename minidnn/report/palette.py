@@ -20,7 +20,7 @@ TEXTS = {"ink": ("#1d1d1b", "#f1f0ec"), "soft": ("#63625e", "#a8a7a1")}
 # bytes over time, kinds of bars, stalls, and refusals
 TIME = {
     "area": ("#3077d0", "#4c9deb"),  # bytes that are live
-    "bad": ("#d4212d", "#f75c5e"),  # a budget, and what it refuses
+    "bad": ("#d4212d", "#f75c5e"),  # a budget, and refused bytes
     "stall": ("#22221f", "#eae8e0"),  # compute waits
     "convolution": ("#304ccc", "#4377f0"),
     "inner": ("#9163d5", "#b086eb"),

@@ -22,9 +22,9 @@ REASONS = {  # by the values of moment.Why
 }
 BAR = 30  # characters that stand for all live bytes
 WIDE = 100  # characters of a line, at most
-OWN = 20  # a tensor with this part of the live bytes has a bar of its own
-FEW = 4  # of so few tensors each has one
-SMALL = 200  # what has less than this part of them is not shown by itself
+OWN = 20  # a tensor with at least 1/OWN of the live bytes has a bar of its own
+FEW = 4  # up to so many tensors each have one
+SMALL = 200  # a tensor with less than 1/SMALL of them is not shown by itself
 SPARED = ("host", "samples/s")
 
 

@@ -25,7 +25,7 @@ from minidnn.study.change import Answer, Asked, Change, Tried
 from minidnn.study.search import largest
 from minidnn.study.series import Series
 
-SHARES = 0.95, 0.85  # of the batch that may just fit: what is tried where a rough answer does
+SHARES = 0.95, 0.85  # parts of the largest batch that may fit, tried where a rough answer is enough
 Tell = Callable[[str], None]
 
 

@@ -139,7 +139,7 @@ class DiskFile:
             request(0)
             return
         requests = [self._pools[way].submit(request, first) for first in range(0, len(array), PIECE)]
-        wait(requests)  # all of them: whoever goes on may use the bytes
+        wait(requests)  # all of them, since the caller may use the bytes afterwards
         for one in requests:
             one.result()
 

@@ -110,7 +110,7 @@ def names() -> list[str]:
 
 
 def does(name: str) -> str:
-    """What the policy of this name does: the first line of its docstring, without the full stop, or nothing."""
+    """The policy of this name in a line: the first of its docstring, without the full stop, or nothing."""
     decide = (POLICIES | CHOOSING)[name]
     while isinstance(decide, partial):
         decide = decide.func

@@ -67,7 +67,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_used: ContextVar[list[Path] | None] = ContextVar("_used", default=None)  # files, by what is `replanned`
+_used: ContextVar[list[Path] | None] = ContextVar("_used", default=None)  # files used under `replanned`
 
 
 def load(path: Path, program: Program, costs: Costs) -> Plan | None:
