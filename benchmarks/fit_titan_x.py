@@ -3,8 +3,8 @@
     python benchmarks/fit_titan_x.py [--json]
 
 Four numbers of the profile are free. The bars are published figures: seconds of a training step from public benchmarks
-(benchmarks/titan_x.yaml), and the vDNN paper's Figures 4 and 14 (study/reproduce/vdnn.py). docs/costs.md explains the
-model. There are two fits:
+(benchmarks/titan_x.yaml), and the vDNN paper's Figures 4 and 14 (minidnn_papers/numbers/vdnn.py). docs/costs.md
+explains the model. There are two fits:
 
   workspace_maps, workspace_filters   the least sum of squared MiB over the bars of Figure 4
   implicit_gemm, fast                 the least sum of squared errors over all seconds and the bars of Figure 14, with
@@ -37,9 +37,9 @@ from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.program import Algorithm, Op
 from minidnn.programs.build import programs
 from minidnn.report import table
-from minidnn.study.reproduce.papers.vdnn import NETS, PARTS
 from minidnn.zoo.pieces import full, imagenet, scored
 from minidnn.zoo.vgg import VGG
+from minidnn_papers.numbers.vdnn import NETS, PARTS
 
 PROFILE = "titan_x"
 PUBLIC = Path(__file__).with_name("titan_x.yaml")

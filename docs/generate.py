@@ -9,12 +9,23 @@ import sys
 from pathlib import Path
 
 from minidnn.report.reference import files
+from minidnn.report.results_page import results_page
+from minidnn.results import DOCUMENTS
+from minidnn.results.words import WORDS
+from minidnn_papers import records
+from minidnn_papers.papers_page import papers_page
 
 HERE = Path(__file__).parent
 
 
+def pages() -> dict[str, str]:
+    """The text of each file, by name."""
+    results = results_page({**DOCUMENTS, **records.DOCUMENTS}, {**WORDS, **records.WORDS})
+    return {**files(), "papers.md": papers_page(), "results.md": results}
+
+
 def main(check: bool) -> int:
-    made = files()
+    made = pages()
     stale = [name for name, text in made.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
     for name in stale:
         if check:

@@ -50,7 +50,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
     """Tell the shell what may come next on its command line, and end the process."""
     for action in _actions(parser):
         if action.dest in NAMES:
-            setattr(action, "completer", _completer(*NAMES[action.dest], several=action.dest == "policies"))  # noqa: B010
+            offer(action, *NAMES[action.dest], several=action.dest == "policies")
     _argcomplete().ExclusiveCompletionFinder()(parser)
 
 
@@ -63,8 +63,8 @@ def _actions(parser: argparse.ArgumentParser) -> Iterable[argparse.Action]:
                 yield from verb._actions
 
 
-def _completer(names: Names, suffixes: Sequence[str], several: bool) -> Callable[..., list[str]]:
-    """The completer that argcomplete calls for an argument: it offers names, and files with these suffixes.
+def offer(action: argparse.Action, names: Names, suffixes: Sequence[str] = (), several: bool = False) -> None:
+    """Let a shell complete the values of an argument: to these names, and to files of these suffixes.
 
     several: whether it takes several values, with commas between them"""
 
@@ -73,7 +73,7 @@ def _completer(names: Names, suffixes: Sequence[str], several: bool) -> Callable
         files = _argcomplete().completers.FilesCompleter(suffixes)(last) if suffixes else []
         return [before + comma + word for word in (*names(), *files)]
 
-    return completer
+    setattr(action, "completer", completer)  # noqa: B010 (argcomplete asks an action's attribute)
 
 
 def _policies() -> list[str]:
@@ -112,12 +112,6 @@ def _devices() -> list[str]:
     return list(DEVICES)
 
 
-def _systems() -> list[str]:
-    from minidnn.study.reproduce import SYSTEMS
-
-    return [*SYSTEMS, "all"]
-
-
 # {an argument's name: (the names that it may be, suffixes of the files that it may be)}
 NETS = ".yaml", ".yml", ".prototxt"
 NAMES: dict[str, tuple[Names, Sequence[str]]] = {
@@ -128,5 +122,4 @@ NAMES: dict[str, tuple[Names, Sequence[str]]] = {
     "link": (_links, (".yaml",)),
     "facts": (_facts, ()),
     **dict.fromkeys(("device", "name"), (_devices, ())),
-    "systems": (_systems, ()),
 }

@@ -1,4 +1,4 @@
-"""Lists in help texts (policies, GPU profiles, memory facts, systems, families), made from the tables themselves.
+"""Lists in help texts (policies, GPU profiles, memory facts, families), made from the tables themselves.
 
 A help text contains the list's name in braces. The tables are imported only when help is printed.
 """
@@ -102,12 +102,6 @@ def facts() -> str:
     return f"{', '.join(runs)}; or, for planning only, {', '.join(plans)}"
 
 
-def systems() -> str:
-    from minidnn.study.reproduce import SYSTEMS
-
-    return ", ".join(SYSTEMS)
-
-
 def families() -> str:
     from minidnn.zoo import DEPTHS
 
@@ -122,5 +116,5 @@ def links() -> str:
 
 
 LISTS: dict[str, Callable[[], str]] = {
-    function.__name__: function for function in (default_policy, gpus, devices, host, facts, systems, families, links)
+    function.__name__: function for function in (default_policy, gpus, devices, host, facts, families, links)
 }

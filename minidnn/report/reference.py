@@ -10,8 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from minidnn.layers import LAYERS, Layer
-from minidnn.report.papers_page import papers_page
-from minidnn.report.results_page import results_page
 from minidnn.schema import LayerParameter, NetParameter, SolverParameter, message_of
 from minidnn.schema.caffe import TYPES
 from minidnn.schema.common import BlobShape, FillerParameter, NetStateRule, ParamSpec
@@ -163,15 +161,13 @@ def solver_page() -> str:
 
 
 def files() -> dict[str, str]:
-    """The files that are kept in docs/, by name."""
+    """The files of docs/ that are made of the schema, by name."""
 
     def text(model: type[BaseModel]) -> str:
         return json.dumps(json_schema(model), indent=1) + "\n"
 
     return {
         "layers.md": layers_page(),
-        "papers.md": papers_page(),
-        "results.md": results_page(),
         "solver.md": solver_page(),
         "net.schema.json": text(NetParameter),
         "solver.schema.json": text(SolverParameter),

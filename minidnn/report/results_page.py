@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from minidnn.results import DOCUMENTS, VERSION, Record
-from minidnn.results.words import WORDS
+from minidnn.results import VERSION, Document, Record
 
 HEAD = f"""# Results
 
-Made of `minidnn/results` by `make reference`: do not edit.
+Made of `minidnn/results` and `minidnn_papers/records.py` by `make reference`: do not edit.
 
 Each command that prints results has `--json`. It then prints one document, with the fields `version` and `kind`. The
 version is {VERSION}. It grows when a field goes, or changes its meaning; new fields may come without that. A name means
@@ -23,15 +23,18 @@ In Python the same fields are attributes: `minidnn.plan("vgg16").rows[0].peak_by
 """
 
 
-def results_page() -> str:
-    """The text of docs/results.md."""
+def results_page(documents: Mapping[str, type[Document]], words: Mapping[str, str]) -> str:
+    """The text of docs/results.md.
+
+    documents: by their kinds
+    words:     the meaning of each field"""
     parts, seen = [HEAD], set[type[Record]]()
-    for kind, model in DOCUMENTS.items():
-        parts.append(f"## {kind}\n\n{_words(model)}\n\n{_table(model)}")
+    for kind, model in documents.items():
+        parts.append(f"## {kind}\n\n{_words(model)}\n\n{_table(model, words)}")
         for inner in _inner(model):
             if inner not in seen:
                 seen.add(inner)
-                parts.append(f"### {inner.__name__}\n\n{_words(inner)}\n\n{_table(inner)}")
+                parts.append(f"### {inner.__name__}\n\n{_words(inner)}\n\n{_table(inner, words)}")
     return "\n".join(parts)
 
 
@@ -39,11 +42,11 @@ def _words(model: type[Record]) -> str:
     return " ".join((model.__doc__ or "").split())
 
 
-def _table(model: type[Record]) -> str:
+def _table(model: type[Record], words: Mapping[str, str]) -> str:
     lines = ["| field | type | meaning |", "|---|---|---|"]
     for name, field in model.model_fields.items():
         if name not in ("version", "kind"):
-            lines.append(f"| `{name}` | {_type(field.annotation)} | {WORDS[name]} |")
+            lines.append(f"| `{name}` | {_type(field.annotation)} | {words[name]} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,14 +1,14 @@
 """The results: one family of records with a version. `--json` prints one of these documents, and functions of Python
 return their rows.
 
-A document says its kind and the version of this form. docs/results.md lists all of them. `words.py` has the meaning of
-each name: it is the same in all documents.
+A document says its kind and the version of this form. docs/results.md lists all of them, and the one of
+minidnn_papers. `words.py` has the meaning of each name: it is the same in all documents.
 """
 
 from minidnn.results.board import Board
 from minidnn.results.budgets import Cards, Frontier, Search, Tuning
 from minidnn.results.contents import Contents
-from minidnn.results.others import Conversion, Packing, Reproduction
+from minidnn.results.others import Conversion, Packing
 from minidnn.results.policies import Comparison, Plans, SavedPlan
 from minidnn.results.ranks import Scaling
 from minidnn.results.record import VERSION, Document, Record
@@ -23,6 +23,6 @@ DOCUMENTS: dict[str, type[Document]] = {
     for model in (
         Summary, Plans, SavedPlan, Comparison,
         Cards, Frontier, Board, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredLink,
-        Training, Testing, Predictions, Contents, Conversion, Packing, Reproduction,
+        Training, Testing, Predictions, Contents, Conversion, Packing,
     )
 }  # fmt: skip

@@ -1,47 +1,10 @@
-"""Results without a device: `reproduce`, `pack`, `convert`."""
+"""Results without a device: `pack`, `convert`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from minidnn.results.record import Document, Record
-
-Verdict = Literal[
-    "within 10 %", "explained by a trial", "not explained", "by construction", "no figure of theirs",
-    "no figure of ours",
-]  # fmt: skip
-
-
-class ReproducedRow(Record):
-    """One number of a paper, and ours."""
-
-    system: str
-    figure: str
-    case: str
-    quantity: str
-    paper: float | None
-    ours: float | None
-    verdict: Verdict
-    reason: str
-    tried: float | None
-    deviation: float | None
-    left: float | None
-
-
-class Verdicts(Record):
-    """How many rows of a system have a verdict."""
-
-    system: str
-    verdict: Verdict
-    figures: int
-
-
-class Reproduction(Document):
-    """`minidnn reproduce`: the papers' tables and figures, compared with ours."""
-
-    kind: Literal["reproduce"] = "reproduce"
-    rows: list[ReproducedRow]
-    verdicts: list[Verdicts]
+from minidnn.results.record import Document
 
 
 class Packing(Document):

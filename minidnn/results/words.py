@@ -256,22 +256,6 @@ WORDS = {
     "capacity_bytes": "the bytes that are enough",
     "how": "how the packing was found",
     "pack_seconds": "seconds that it took",
-    # reproduce
-    "system": "the paper's system",
-    "figure": "the table or the figure of the paper",
-    "case": "the net and the setting",
-    "quantity": "what the number is, and its unit",
-    "paper": "the paper's number",
-    "ours": "our number",
-    "verdict": "what the numbers say of the difference: a trial explains it if it brings our number within 10 %, "
-    "changes nothing that the paper states, and is not fitted to the same figure; what was made to agree is by "
-    "construction",
-    "verdicts": "how many rows have which verdict, by system",
-    "figures": "how many rows these are",
-    "reason": "why they may differ, as far as the numbers bear it out, or why there is none of ours",
-    "tried": "our number with one fact changed, which the reason names",
-    "deviation": "ours over the paper's, less 1",
-    "left": "the deviation that `tried` leaves",
     # train, test, predict
     "history": "the steps",
     "tests": "the tests on the way",

@@ -1,1 +1,1 @@
-"""An experimenter's work: policies compared, sizes sought, papers reproduced. They return values and print nothing."""
+"""An experimenter's work: policies compared, sizes sought. They return values and print nothing."""

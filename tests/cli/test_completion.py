@@ -17,6 +17,7 @@ LINES = {  # {what is typed: (words that are offered, words that are not)}
     "minidnn tr": ({"train"}, {"tune"}),
     "minidnn plan lenet --po": ({"--policy", "--policies"}, {"--report"}),
     "minidnn compare lenet --policies best,vdnn_a": ({"best,vdnn_all", "best,vdnn_all:m"}, {"vdnn_all"}),
+    "minidnn reproduce vdn": ({"vdnn", "vdnnpp"}, {"layrub"}),
     "minidnn plan models/digits": ({"models/digits_lenet.yaml"}, {"models/generate.py"}),
 }
 

@@ -16,7 +16,7 @@ from minidnn.cli.options import FILES, GROUPS
 from minidnn.layers import FACTS
 from minidnn.layers.facts import Facts
 from minidnn.memory import policies
-from minidnn.study.reproduce import SYSTEMS
+from minidnn_papers import SYSTEMS
 
 
 @pytest.fixture

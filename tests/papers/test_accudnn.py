@@ -2,7 +2,7 @@
 
 import pytest
 
-from minidnn.study.reproduce import accudnn, rows
+from minidnn_papers import accudnn, rows
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from minidnn.costs import profile
 from minidnn.memory.execution.simulator import simulate
 from minidnn.study.compare import planned
-from minidnn.study.reproduce import layrub_process
-from minidnn.study.reproduce.layrub import rows
-from minidnn.study.reproduce.layrub_plans import (
+from minidnn_papers import layrub_process
+from minidnn_papers.layrub import rows
+from minidnn_papers.layrub_plans import (
     CAFFE,
     HYBRID,
     INTER,
@@ -27,9 +27,9 @@ from minidnn.study.reproduce.layrub_plans import (
     data_and_diff,
     lowered,
 )
-from minidnn.study.reproduce.layrub_rivals import rivals
-from minidnn.study.reproduce.papers import layrub as paper
-from minidnn.study.reproduce.papers.layrub import OTHERS, RESNETS, SECONDS
+from minidnn_papers.layrub_rivals import rivals
+from minidnn_papers.numbers import layrub as paper
+from minidnn_papers.numbers.layrub import OTHERS, RESNETS, SECONDS
 
 MIB = 2**20
 

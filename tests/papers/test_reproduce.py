@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 
 from minidnn.cli.main import main
-from minidnn.report import reproduce as figures
-from minidnn.results.others import Verdict
-from minidnn.study.reproduce import rows, verdicts
-from minidnn.study.reproduce.row import EXACT, FITTED, UNFOUNDED, UNSTATED, Directed, Row, Trial, higher, lower
+from minidnn_papers import report as figures
+from minidnn_papers import rows, verdicts
+from minidnn_papers.records import Verdict
+from minidnn_papers.row import EXACT, FITTED, UNFOUNDED, UNSTATED, Directed, Row, Trial, higher, lower
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_tables_and_page(capsys):
 
 def test_the_verb(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
-        "minidnn.study.reproduce.rows",
+        "minidnn_papers.verb.rows",
         lambda system, tell: iter([Row(system, "Table 1", "net", "MiB", 1.0, 2.0, "why")]),
     )
     path = tmp_path / "all.html"
@@ -196,6 +196,16 @@ def test_interrupted_it_shows_what_was_found(monkeypatch, capsys):
         yield Row(system, "Table 1", "net", "MiB", 1.0, 2.0, "why")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("minidnn.study.reproduce.rows", some)
+    monkeypatch.setattr("minidnn_papers.verb.rows", some)
     assert main(["reproduce", "--json"]) == 130
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
+
+
+def test_without_the_package_the_verb_names_it_and_others_go_on(monkeypatch, capsys):
+    monkeypatch.setattr("minidnn.cli.reproduce.PACKAGE", "no_papers")
+    for words in (["reproduce", "vdnn"], ["reproduce", "--help"]):
+        assert main(words) == 2
+        assert "reproduce needs the package no_papers" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "\n    reproduce" in capsys.readouterr().out

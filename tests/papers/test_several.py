@@ -6,10 +6,10 @@ import pytest
 
 from minidnn.costs import profile
 from minidnn.costs.links import known
-from minidnn.study.reproduce import layrub
-from minidnn.study.reproduce.layrub_plans import OWN, TRAINING, caffes, lowered
-from minidnn.study.reproduce.papers import layrub as paper
-from minidnn.study.reproduce.several import together
+from minidnn_papers import layrub
+from minidnn_papers.layrub_plans import OWN, TRAINING, caffes, lowered
+from minidnn_papers.numbers import layrub as paper
+from minidnn_papers.several import together
 
 
 def make(ranks):

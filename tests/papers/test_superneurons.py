@@ -11,9 +11,9 @@ from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.planning import arrange
 from minidnn.programs.build import programs
-from minidnn.study.layer_steps import layer_steps
-from minidnn.study.reproduce.row import Row
-from minidnn.study.reproduce.superneurons import GB, K40, moved, one_norm, schedule, series, table_1
+from minidnn_papers.layer_steps import layer_steps
+from minidnn_papers.row import Row
+from minidnn_papers.superneurons import GB, K40, moved, one_norm, schedule, series, table_1
 
 MIB = 2**20
 

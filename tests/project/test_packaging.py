@@ -67,7 +67,7 @@ def test_every_data_file_is_declared(setup_cfg):
     """Each file of the package that is no Python is matched by setup.cfg's package_data."""
     patterns = setup_cfg["options.package_data"]["minidnn"].split()
     package = ROOT / "minidnn"
-    for path in tracked("minidnn", "models"):
+    for path in tracked("minidnn", "minidnn_papers", "models"):
         if path.suffix == ".py" or path == Path("minidnn/models"):
             continue
         inside = path.relative_to("minidnn") if path.parts[0] == "minidnn" else path
@@ -127,9 +127,10 @@ def tracked(*folders: str) -> list[Path]:
 
 
 def test_the_sources_have_every_file_of_the_repository():
-    """The package's own files are there without MANIFEST.in, and so are those that pip and setuptools read."""
+    """The packages' own files are there without MANIFEST.in, and so are those that pip and setuptools read."""
     lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines() if not line.startswith("#")]
-    grafted = {name for word, *names in lines if word == "graft" for name in names} | {"minidnn"}
+    grafted = {name for word, *names in lines if word == "graft" for name in names}
+    grafted |= {"minidnn", "minidnn_papers"}
     included = [name for word, *names in lines if word == "include" for name in names]
     included += ["LICENSE", "MANIFEST.in", "pyproject.toml", "setup.cfg", "setup.py"]
     for path in tracked():

@@ -20,12 +20,12 @@ DOCUMENTS = [
     *(ROOT / folder / "README.md" for folder in ("tests", "benchmarks", "release")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-FOLDERS = ("minidnn", "benchmarks", "tests", "models", "docs", "release")
+FOLDERS = ("minidnn", "minidnn_papers", "benchmarks", "tests", "models", "docs", "release")
 CODE = (".py", ".c", ".h", ".cu", ".cuh")
 # A path in a folder, of any kind that is kept in the repository; a bare name, of code.
 PATH = re.compile(r"(?<![\w./{*<-])((?:\.?[\w-]+/)+[\w*-]+\.(?:py|md|cuh?|c|h|ya?ml|svg|cfg|toml|txt|css))(?![\w*/])")
 BARE = re.compile(r"(?<![\w./{*<-])([a-z_0-9]{2,}\.(?:py|cuh?|c|h))(?![\w*/.(])")
-FOLDER = re.compile(r"`((?:tests|docs|benchmarks|models|minidnn|release)/(?:[\w-]+/)*[\w-]*)`")
+FOLDER = re.compile(r"`((?:tests|docs|benchmarks|models|minidnn|minidnn_papers|release)/(?:[\w-]+/)*[\w-]*)`")
 PLACEHOLDERS = ("NAME", "FAMILY", "MODEL", "SOLVER")
 MADE = ("out/",)  # folders that runs make
 NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in CODE} | {"setup.py"}
@@ -82,7 +82,7 @@ def test_files_that_docstrings_and_comments_name_are_there(folder):
     assert [name for path in files for name in missing(path)] == []
 
 
-@pytest.mark.parametrize("folder", ["benchmarks", "tests", "minidnn"])
+@pytest.mark.parametrize("folder", ["benchmarks", "tests", "minidnn", "minidnn_papers"])
 def test_files_that_the_rest_names_are_there(folder):
     files = (ROOT / folder).glob("*.py") if folder == "minidnn" else (ROOT / folder).rglob("*")
     assert [name for path in sorted(files) if path.suffix in CODE for name in missing(path)] == []

@@ -1,4 +1,4 @@
-"""All text leaves the package through the few functions that make it visible, and files of text are UTF-8."""
+"""All text leaves the packages through the few functions that make it visible, and files of text are UTF-8."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import minidnn
+import minidnn_papers
 
-PACKAGE = Path(minidnn.__file__).parent
+PACKAGES = [Path(package.__file__).parent for package in (minidnn, minidnn_papers)]
 # what only these files may have; rich's console.print is no print, and its consoles are table.py's
 ONLY = [
     (r"(?<![.\w])print\(", {"visible.py", "compiled.py"}),  # the second prints a constant text
@@ -25,9 +26,9 @@ ONLY = [
 
 @cache
 def lines() -> list[tuple[str, str]]:
-    """(file, line) of each line of the package."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    return [(f.relative_to(PACKAGE).as_posix(), x) for f in files for x in f.read_text(encoding="utf-8").split("\n")]
+    """(file, line) of each line of the packages."""
+    files = [(f.relative_to(package).as_posix(), f) for package in PACKAGES for f in sorted(package.rglob("*.py"))]
+    return [(name, x) for name, f in files for x in f.read_text(encoding="utf-8").split("\n")]
 
 
 @pytest.mark.parametrize(("pattern", "files"), ONLY)

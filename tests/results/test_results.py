@@ -6,11 +6,14 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
+from minidnn import results
 from minidnn.report.results_page import _inner, results_page
-from minidnn.results import DOCUMENTS, VERSION, Record
+from minidnn.results import VERSION, Record, words
 from minidnn.results.policies import SavedPlan
-from minidnn.results.words import WORDS
+from minidnn_papers import records
 
+DOCUMENTS = {**results.DOCUMENTS, **records.DOCUMENTS}
+WORDS = {**words.WORDS, **records.WORDS}
 MODELS = [*DOCUMENTS.values(), *{inner for model in DOCUMENTS.values() for inner in _inner(model)}]
 NUMBERS = {"int", "float", "dict[str, int]"}
 PER = {"price", "drag_out", "drag_in", "net_drag"}  # seconds for each byte, or for each second
@@ -64,6 +67,6 @@ def test_a_document_says_its_version_and_kind_and_reads_as_a_mapping():
 
 
 def test_the_page_has_every_document_and_every_word():
-    page = results_page()
+    page = results_page(DOCUMENTS, WORDS)
     assert all(f"\n## {kind}\n" in page for kind in DOCUMENTS)
     assert all(f"| `{name}` |" in page for name in WORDS if name not in ("version", "kind"))

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from minidnn.costs import gpu, profile
-from minidnn.study.reproduce.concat import sliced
-from minidnn.study.reproduce.papers import vdnn as paper
-from minidnn.study.reproduce.row import FITTED, MIB, Directed, Row, Tell, Trial, higher
-from minidnn.study.reproduce.vdnn_counted import FEATURE_MAPS, GRADIENT_MAPS, Counted, counted, program, weights
-from minidnn.study.reproduce.vdnn_headlines import headlines
-from minidnn.study.reproduce.vdnn_trials import ended, measured
+from minidnn_papers.concat import sliced
+from minidnn_papers.numbers import vdnn as paper
+from minidnn_papers.row import FITTED, MIB, Directed, Row, Tell, Trial, higher
+from minidnn_papers.vdnn_counted import FEATURE_MAPS, GRADIENT_MAPS, Counted, counted, program, weights
+from minidnn_papers.vdnn_headlines import headlines
+from minidnn_papers.vdnn_trials import ended, measured
 
 SYSTEM = "vdnn"
 CARD = "titan_x"

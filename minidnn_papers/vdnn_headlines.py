@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from minidnn.costs import gpu, profile
-from minidnn.study.reproduce.concat import sliced
-from minidnn.study.reproduce.papers import vdnn as paper
-from minidnn.study.reproduce.row import Row, Tell, Trial, lower
-from minidnn.study.reproduce.vdnn_counted import Counted, counted, program
-from minidnn.study.reproduce.vdnn_trials import measured, speed
+from minidnn_papers.concat import sliced
+from minidnn_papers.numbers import vdnn as paper
+from minidnn_papers.row import Row, Tell, Trial, lower
+from minidnn_papers.vdnn_counted import Counted, counted, program
+from minidnn_papers.vdnn_trials import measured, speed
 
 SYSTEM = "vdnn"
 FIRST, PUBLISHED = "abstract of the first version", "abstract"

@@ -12,12 +12,12 @@ from functools import cache
 
 from minidnn.costs import profile
 from minidnn.study.compare import planned
-from minidnn.study.reproduce import vdnn
-from minidnn.study.reproduce.concat import sliced
-from minidnn.study.reproduce.layrub_plans import TRAINING, caffes, lowered, title
-from minidnn.study.reproduce.papers import layrub as paper
-from minidnn.study.reproduce.row import MIB, Row, Tell, lower
-from minidnn.study.reproduce.vdnn_counted import counted, program
+from minidnn_papers import vdnn
+from minidnn_papers.concat import sliced
+from minidnn_papers.layrub_plans import TRAINING, caffes, lowered, title
+from minidnn_papers.numbers import layrub as paper
+from minidnn_papers.row import MIB, Row, Tell, lower
+from minidnn_papers.vdnn_counted import counted, program
 
 SYSTEM = "layrub"
 MEMONGER, TENSORFLOW = "sqrt_n:p", "liveness:p"

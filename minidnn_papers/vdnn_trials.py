@@ -19,8 +19,8 @@ from minidnn.memory.policies.vdnn import every, feature_extraction, greedy, vdnn
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
 from minidnn.study.compare import Result
-from minidnn.study.reproduce.row import MIB
-from minidnn.study.reproduce.vdnn_counted import Counted, count
+from minidnn_papers.row import MIB
+from minidnn_papers.vdnn_counted import Counted, count
 
 FOUND = 40  # halvings of the efficiency's interval
 SOURCE = "tried"

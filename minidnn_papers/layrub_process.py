@@ -14,7 +14,9 @@ from functools import cache, partial
 from minidnn.costs import profile
 from minidnn.program import Program
 from minidnn.study.compare import planned
-from minidnn.study.reproduce.layrub_plans import (
+from minidnn.study.search import largest
+from minidnn.study.series import Series
+from minidnn_papers.layrub_plans import (
     CAFFE,
     HYBRID,
     K40,
@@ -27,10 +29,8 @@ from minidnn.study.reproduce.layrub_plans import (
     lowered,
     title,
 )
-from minidnn.study.reproduce.papers import layrub as paper
-from minidnn.study.reproduce.row import FITTED, MIB, Row, Tell, Trial, higher, lower
-from minidnn.study.search import largest
-from minidnn.study.series import Series
+from minidnn_papers.numbers import layrub as paper
+from minidnn_papers.row import FITTED, MIB, Row, Tell, Trial, higher, lower
 
 SYSTEM = "layrub"
 DRAWN = ("resnet50", "resnet1001")  # the nets of Table 6 through which the line is drawn

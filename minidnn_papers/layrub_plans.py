@@ -25,7 +25,7 @@ from minidnn.program import Op, Program, Role
 from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
 from minidnn.study.compare import planned
-from minidnn.study.reproduce.row import MIB
+from minidnn_papers.row import MIB
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})
 WORKSPACE = 8 * MIB  # the most that Caffe allows a convolution's algorithm

@@ -1,7 +1,8 @@
 """The papers' figures compared with ours: one file per system, each with a function `rows(tell)`.
 
-A file asks for networks by name, plans them with the memory facts of its paper, and yields a Row for each number in the
-paper. Decisions about memory are the policies', never made here.
+This package lies above minidnn and uses any part of it. Of minidnn only cli/reproduce.py names it, to load the verb
+(verb.py). A system's file asks for networks by name, plans them with the memory facts of its paper, and yields a Row
+for each number in the paper. Decisions about memory are the policies', never made here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from minidnn.results.others import ReproducedRow, Verdict, Verdicts
-from minidnn.study.reproduce.row import Row, Tell
+from minidnn_papers.records import ReproducedRow, Verdict, Verdicts
+from minidnn_papers.row import Row, Tell
 
-SYSTEMS = ("vdnn", "vdnnpp", "superneurons", "layrub", "accudnn")
+# {the name of a file here: the system and its paper}
+SYSTEMS = {
+    "vdnn": "vDNN (MICRO 2016)",
+    "vdnnpp": "vDNN++ (IPDPS 2019)",
+    "superneurons": "SuperNeurons (PPoPP 2018)",
+    "layrub": "Layrub (TACO 2018)",
+    "accudnn": "AccUDNN (ICCD 2019), AccUDNN-style",
+}
 
 
 def verdicts(found: Sequence[ReproducedRow]) -> list[Verdicts]:
@@ -31,5 +39,5 @@ def rows(system: str, tell: Tell = lambda what: None) -> Iterator[Row]:
     """The rows of one system, each as soon as it is computed. Raises KeyError for a name that is not in SYSTEMS."""
     if system not in SYSTEMS:
         raise KeyError(f"there is no system {system!r} (there are {', '.join(SYSTEMS)})")
-    found: Iterator[Row] = importlib.import_module(f"minidnn.study.reproduce.{system}").rows(tell)
+    found: Iterator[Row] = importlib.import_module(f"minidnn_papers.{system}").rows(tell)
     return found

@@ -1,7 +1,7 @@
 """SuperNeurons (Wang et al., PPoPP 2018): section 3's series, Tables 1 to 5 and Figures 11 to 14, on the profile of its
 K40 of 12 GB.
 
-Its MB are MiB. It sums feature maps and gradients (study/layer_steps.py), here of programs with its memory facts.
+Its MB are MiB. It sums feature maps and gradients (layer_steps.py), here of programs with its memory facts.
 Tables 4 and 5 are about nets that train: these are planned with the default facts and with momentum, and proved.
 """
 
@@ -25,11 +25,11 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
-from minidnn.study.layer_steps import LayerSteps, layer_steps
-from minidnn.study.reproduce.papers import superneurons as papers
-from minidnn.study.reproduce.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower
 from minidnn.study.search import Largest, largest
 from minidnn.study.series import Series
+from minidnn_papers.layer_steps import LayerSteps, layer_steps
+from minidnn_papers.numbers import superneurons as papers
+from minidnn_papers.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower
 
 SYSTEM = "superneurons"
 GB = 10**9

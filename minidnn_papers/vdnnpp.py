@@ -25,9 +25,9 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
 from minidnn.programs.build import programs
-from minidnn.study.allocation import placed, table
-from minidnn.study.reproduce.row import Row, Tell
 from minidnn.training.solver import Solver
+from minidnn_papers.allocation import placed, table
+from minidnn_papers.row import Row, Tell
 
 NETS = {("alexnet", 128): "AlexNet (128)", ("alexnet", 256): "AlexNet (256)", ("vgg19", 64): "VGG (64)"}
 BRANCHED = {("googlenet", 128): "GoogLeNet (128)"}

@@ -24,12 +24,12 @@ from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.ranks import BUCKET
 from minidnn.programs.spec import TrainSpec
-from minidnn.study.reproduce.layrub_plans import caffes
-from minidnn.study.reproduce.row import MIB, Row, Tell, Trial
-from minidnn.study.reproduce.several import MOST, Together, together
 from minidnn.study.search import largest
 from minidnn.study.series import Series
 from minidnn.study.tune import Curve, sweep
+from minidnn_papers.layrub_plans import caffes
+from minidnn_papers.row import MIB, Row, Tell, Trial
+from minidnn_papers.several import MOST, Together, together
 
 SYSTEM = "accudnn"
 NETWORK = "resnet152"

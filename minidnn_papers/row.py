@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from minidnn.results.others import ReproducedRow, Verdict
+from minidnn_papers.records import ReproducedRow, Verdict
 
 Tell = Callable[[str], object]  # called with a name of the work in progress, to be shown to the user
 

@@ -16,7 +16,7 @@ from minidnn.costs.links import known
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
-from minidnn.study.reproduce.layrub_plans import (
+from minidnn_papers.layrub_plans import (
     CAFFE,
     HYBRID,
     INTER,
@@ -32,11 +32,11 @@ from minidnn.study.reproduce.layrub_plans import (
     title,
     without_sums,
 )
-from minidnn.study.reproduce.layrub_process import beside_vdnn, largest_batches, runtime, whole
-from minidnn.study.reproduce.layrub_rivals import rivals
-from minidnn.study.reproduce.papers import layrub as paper
-from minidnn.study.reproduce.row import FAR, MIB, UNSTATED, Directed, Row, Tell, Trial, lower
-from minidnn.study.reproduce.several import together
+from minidnn_papers.layrub_process import beside_vdnn, largest_batches, runtime, whole
+from minidnn_papers.layrub_rivals import rivals
+from minidnn_papers.numbers import layrub as paper
+from minidnn_papers.row import FAR, MIB, UNSTATED, Directed, Row, Tell, Trial, lower
+from minidnn_papers.several import together
 
 SYSTEM = "layrub"
 

@@ -8,8 +8,8 @@ from minidnn.memory.lowering.placement import problem
 from minidnn.memory.packing.greedy import ORDERS, online
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Buffer, aligned, live_peak
-from minidnn.study.allocation import FITS, lasting_maps, placed, pool_size, table
-from minidnn.study.reproduce import rows
+from minidnn_papers import rows
+from minidnn_papers.allocation import FITS, lasting_maps, placed, pool_size, table
 from tests.support.programs import PROGRAMS, chain, costs
 from tests.support.slow import usual_are
 

@@ -1,6 +1,6 @@
 """The papers' figures compared with ours: tables for a terminal, and one HTML page of paired bars.
 
-Rows are `ReproducedRow`s (results/others.py).
+Rows are `ReproducedRow`s (records.py).
 """
 
 from __future__ import annotations
@@ -15,19 +15,13 @@ from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.table import plain
 from minidnn.visible import say
+from minidnn_papers import SYSTEMS
+from minidnn_papers.row import EXACT
 
 Row = Mapping[str, Any]
 
-TITLES = {
-    "vdnn": "vDNN (MICRO 2016)",
-    "vdnnpp": "vDNN++ (IPDPS 2019)",
-    "superneurons": "SuperNeurons (PPoPP 2018)",
-    "layrub": "Layrub (TACO 2018)",
-    "accudnn": "AccUDNN (ICCD 2019), AccUDNN-style",
-}
 CLOSE = 0.05  # figures count as close up to this deviation: a bar in a paper cannot be read more precisely
 OPEN = ("explained by a trial", "not explained", "by construction")  # the verdicts beyond 10 %
-EXACT = 0.0005  # figures count as equal below this deviation
 
 
 # ---- in words
@@ -91,7 +85,7 @@ def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
         tried = any(r["tried"] is not None for r in group)
         lines = [[*_cells(r, tried), _mark(r, group)] for r in group]
         headings = ["case", "what", "paper", "ours", "off", *(["tried", "left"] if tried else []), "why"]
-        plain(headings, lines, f"{TITLES.get(system, system)}, {figure}", file)
+        plain(headings, lines, f"{SYSTEMS.get(system, system)}, {figure}", file)
         for mark, reason in _reasons(group).items():
             say(f"  ({mark}) {reason}", file=file)
         say(file=file)
@@ -108,7 +102,7 @@ def _standings(verdicts: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     found: dict[str, list[int]] = {}
     for v in verdicts:
         found.setdefault(v["system"], []).append(v["figures"])
-    lines = [[TITLES.get(system, system), *map(str, counts), str(sum(counts))] for system, counts in found.items()]
+    lines = [[SYSTEMS.get(system, system), *map(str, counts), str(sum(counts))] for system, counts in found.items()]
     if len(found) > 1:
         every = [sum(column) for column in zip(*found.values(), strict=True)]
         lines.append(["all", *map(str, every), str(sum(every))])
@@ -153,7 +147,8 @@ def page(rows: Sequence[Row], verdicts: Sequence[Row], notes: str, version: str)
     parts = []
     for system, of_system in groupby(sorted(rows, key=_place), key=lambda r: r["system"]):
         mine = list(of_system)
-        parts.append(f'<h2 class="system">{escape(TITLES.get(system, system))}</h2><p class="dim">{summary(mine)}.</p>')
+        title = escape(SYSTEMS.get(system, system))
+        parts.append(f'<h2 class="system">{title}</h2><p class="dim">{summary(mine)}.</p>')
         for (_, figure), group in _figures(mine):
             parts.append(f"<section><h2>{escape(figure)}</h2>{_charts(group)}{_notes(group)}</section>")
     body = f"""<p class="says">{escape(summary(rows))}.</p>
@@ -173,7 +168,7 @@ def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _place(row: Row) -> int:
-    return list(TITLES).index(row["system"]) if row["system"] in TITLES else len(TITLES)
+    return list(SYSTEMS).index(row["system"]) if row["system"] in SYSTEMS else len(SYSTEMS)
 
 
 def _notes(group: Sequence[Row]) -> str:
