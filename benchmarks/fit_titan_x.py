@@ -33,7 +33,7 @@ from minidnn import L, Net, zoo
 from minidnn.costs import GPU, Costs, gpu
 from minidnn.costs.roofline import Number
 from minidnn.layers import FACTS
-from minidnn.memory.policies.vdnn import feature_extraction
+from minidnn.memory.policies.papers.vdnn import feature_extraction
 from minidnn.program import Algorithm, Op
 from minidnn.programs.build import programs
 from minidnn.report import table

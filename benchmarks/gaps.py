@@ -30,7 +30,8 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.family import Family
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED, OTHERS, kept
+from minidnn.memory.policies import BUDGETED, OTHERS
+from minidnn.memory.policies.shared import kept
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import Fuses, as_cuda

@@ -40,8 +40,9 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import complete
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED, find, kept
-from minidnn.memory.policies.best import FINE
+from minidnn.memory.policies import BUDGETED, find
+from minidnn.memory.policies.ours.best import FINE
+from minidnn.memory.policies.shared import kept
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Program

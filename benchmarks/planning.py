@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from minidnn import zoo
 from minidnn.costs import profile
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED, kept
+from minidnn.memory.policies import BUDGETED
+from minidnn.memory.policies.shared import kept
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.autodiff import differentiate

@@ -34,7 +34,7 @@ from minidnn.costs import Costs, estimate
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.device import Device
 from minidnn.memory.policies import AT, CHOOSING, POLICIES
-from minidnn.memory.policies.poet import NoPlan
+from minidnn.memory.policies.papers.poet import NoPlan
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.report import table

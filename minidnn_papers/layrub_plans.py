@@ -16,9 +16,9 @@ from minidnn.layers import FACTS
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import complete, in_place_sharing
-from minidnn.memory.policies.algorithms import choose
-from minidnn.memory.policies.layrub import intra, over_activations
-from minidnn.memory.policies.layrub_2018 import BELOW, MAKERS, listed
+from minidnn.memory.policies.papers.layrub import intra, over_activations
+from minidnn.memory.policies.papers.layrub_2018 import BELOW, MAKERS, listed
+from minidnn.memory.policies.shared.algorithms import choose
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Program, Role

@@ -1,14 +1,14 @@
 """The page of papers, docs/papers.md: who proposed each policy, and where the text was silent, made of the one table of
-them (memory/policies/papers.py)."""
+them (memory/policies/bibliography.py)."""
 
 from __future__ import annotations
 
 from minidnn.memory.policies import does, names
-from minidnn.memory.policies.papers import PAPERS, VARIANTS, Paper
+from minidnn.memory.policies.bibliography import PAPERS, VARIANTS, Paper
 
 HEAD = """# Who proposed what
 
-Made of `minidnn/memory/policies/papers.py` by `make reference`: do not edit.
+Made of `minidnn/memory/policies/bibliography.py` by `make reference`: do not edit.
 
 Each policy follows a paper, or is minidnn's own. Below each stands what our reading assumes where the text is silent,
 or was not to be had. A policy that deviates much is called "-style". [The board](board.md) sets all of them side by

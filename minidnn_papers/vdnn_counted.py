@@ -14,7 +14,7 @@ import numpy as np
 from minidnn.costs import Costs
 from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
-from minidnn.memory.policies.vdnn import feature_extraction
+from minidnn.memory.policies.papers.vdnn import feature_extraction
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Pass, Program, Role, nbytes
 from minidnn.programs.build import programs

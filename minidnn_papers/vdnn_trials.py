@@ -15,7 +15,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import complete
-from minidnn.memory.policies.vdnn import every, feature_extraction, greedy, vdnn_conv
+from minidnn.memory.policies.papers.vdnn import every, feature_extraction, greedy, vdnn_conv
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
 from minidnn.study.compare import Result

@@ -1,8 +1,7 @@
 """A policy of one's own: what backward reads again only after many ops waits on the host."""
 
 from minidnn.memory.plan import Plan, Trip
-from minidnn.memory.policies import POLICIES
-from minidnn.memory.policies.algorithms import choose
+from minidnn.memory.policies import POLICIES, choose
 from minidnn.program import FORWARD, Role
 
 IDLE, AHEAD = 8, 2  # ops: how long a map must be idle to leave, and how early it comes back

@@ -14,8 +14,8 @@ from minidnn.jobs.gpus import HOST, gpu, host_memory, named
 from minidnn.jobs.job import Source, read
 from minidnn.measuring.load import processors
 from minidnn.memory.policies import names
+from minidnn.memory.policies.bibliography import PAPERS, paper
 from minidnn.memory.policies.check import check_policies
-from minidnn.memory.policies.papers import PAPERS, paper
 from minidnn.report import board as report
 from minidnn.report import board_charts, board_page
 from minidnn.results.board import Board as Document

@@ -50,7 +50,7 @@ def policies(width: int, indent: str) -> str:
 
     width: characters of a line, without the indent that it begins with"""
     from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, does
-    from minidnn.memory.policies.papers import PAPERS
+    from minidnn.memory.policies.bibliography import PAPERS
 
     column = max(map(len, (*POLICIES, *CHOOSING))) + 2
     lines = []

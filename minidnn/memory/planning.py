@@ -21,8 +21,8 @@ from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
 from minidnn.memory.policies import find, theirs
-from minidnn.memory.policies.kept import replanned
-from minidnn.memory.policies.own import blamed
+from minidnn.memory.policies.shared.kept import replanned
+from minidnn.memory.policies.users import blamed
 from minidnn.memory.proof.parts import verify_parts
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import BLOCK, Arrangement, Schedule

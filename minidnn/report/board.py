@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn import sizes
-from minidnn.memory.policies.papers import paper
+from minidnn.memory.policies.bibliography import paper
 from minidnn.report.table import duration, long, plain, size
 from minidnn.visible import say
 

@@ -21,7 +21,7 @@ from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.moment import by_role
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies.vdnn import feature_extraction
+from minidnn.memory.policies.papers.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
 from minidnn.results.policies import PolicyRow

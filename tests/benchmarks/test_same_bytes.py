@@ -10,7 +10,7 @@ import pytest
 from benchmarks import same_bytes, snapshots
 from minidnn.costs import estimate
 from minidnn.memory import policies
-from minidnn.memory.policies.in_parts import in_parts
+from minidnn.memory.policies.shared.in_parts import in_parts
 from tests.support.paths import NET_FILES
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from minidnn.memory.policies.algorithms import choose
-from minidnn.memory.policies.dtr_runtime import Full, Runtime
+from minidnn.memory.policies.papers.dtr_runtime import Full, Runtime
+from minidnn.memory.policies.shared.algorithms import choose
 from tests.support.programs import chain, costs
 
 MAP = 64 * 1024  # bytes of each map of the chain

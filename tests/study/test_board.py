@@ -13,7 +13,7 @@ from minidnn.cli.main import main
 from minidnn.errors import InvalidInput
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies import POLICIES, names
-from minidnn.memory.policies.papers import VARIANTS
+from minidnn.memory.policies.bibliography import VARIANTS
 from minidnn.results.board import Board
 from minidnn.study import board as study
 

@@ -1,164 +1,46 @@
-"""Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
+"""Policies: what decides. Each maps (program, costs, budget) to a Plan and does nothing else.
 
-A name may end in ":f" (the fastest algorithms that fit the budget, the default), ":m" (memory-optimal ones) or ":p"
-(performance-optimal ones). An "@N" behind that makes large ops run in N parts of the batch (in_parts.py). A name that
-ends in ".plan" is a file with a saved plan.
+papers/ has a file for each policy that a paper proposed, ours/ those of minidnn's own, and shared/ what several of
+them use. names.py has the tables of all policies, and reads their names. bibliography.py says who proposed what.
+plan_file.py reads and writes a saved plan. users.py blames a user's own policy for its mistakes.
+
+A policy of your own needs no change to the package: `POLICIES["mine"] = f`.
 """
 
-from __future__ import annotations
+from minidnn.memory.policies.names import (
+    AT,
+    BUDGETED,
+    CHOOSING,
+    DEFAULT,
+    OTHERS,
+    POLICIES,
+    STAYING,
+    STOPPING,
+    SUFFIXES,
+    NoSuchPolicy,
+    does,
+    find,
+    names,
+    parts,
+    theirs,
+)
+from minidnn.memory.policies.shared.algorithms import choose
 
-import inspect
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-
-from minidnn.costs import Costs
-from minidnn.errors import BadInput, near
-from minidnn.memory.lowering.host import host_room
-from minidnn.memory.plan import Plan, Policy
-from minidnn.memory.policies import plan_file
-from minidnn.memory.policies.accudnn import accudnn
-from minidnn.memory.policies.algorithms import ATTEMPTS, fastest_that_fit
-from minidnn.memory.policies.baseline import baseline
-from minidnn.memory.policies.baseline_caffe import baseline_caffe
-from minidnn.memory.policies.baseline_sum import baseline_sum
-from minidnn.memory.policies.best import best
-from minidnn.memory.policies.capuchin import capuchin
-from minidnn.memory.policies.checkmate import checkmate
-from minidnn.memory.policies.dtr import dtr
-from minidnn.memory.policies.flashneuron import flashneuron
-from minidnn.memory.policies.in_parts import in_parts
-from minidnn.memory.policies.l2l import l2l
-from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
-from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
-from minidnn.memory.policies.liveness import liveness
-from minidnn.memory.policies.monet import monet
-from minidnn.memory.policies.own import checked, is_own
-from minidnn.memory.policies.poet import poet
-from minidnn.memory.policies.recompute_all import recompute_all
-from minidnn.memory.policies.recompute_cheap import recompute_cheap, recompute_cheap_within
-from minidnn.memory.policies.sqrt_n import sqrt_n, sqrt_n_within
-from minidnn.memory.policies.superneurons import superneurons
-from minidnn.memory.policies.superneurons_steps import STEPS
-from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
-from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
-from minidnn.memory.policies.zero_offload import zero_offload
-from minidnn.program import Program
-
-# Policies that take `algorithms` (memory/policies/algorithms.py); those in CHOOSING choose algorithms themselves.
-POLICIES: dict[str, Callable[..., Plan]] = {
-    "baseline": baseline,
-    "baseline_sum": baseline_sum,
-    "baseline_caffe": baseline_caffe,
-    "liveness": liveness,
-    "vdnn_all": vdnn_all,
-    "vdnn_conv": vdnn_conv,
-    "vdnn_pp": vdnn_pp,
-    "vdnn_pp_conv": vdnn_pp_conv,
-    "vdnn_pp_alt": vdnn_pp_alt,
-    **STEPS,
-    "layrub": layrub,
-    "layrub_intra": layrub_intra,
-    "layrub_inter": layrub_inter,
-    "layrub_2018": layrub_2018,
-    "layrub_2018_intra": layrub_2018_intra,
-    "layrub_2018_inter": layrub_2018_inter,
-    "accudnn": accudnn,
-    "flashneuron": flashneuron,
-    "l2l": l2l,
-    "sqrt_n": sqrt_n,
-    "recompute_all": recompute_all,
-    "recompute_cheap": recompute_cheap,
-    "zero_offload": zero_offload,
-    "capuchin": capuchin,
-    "dtr": dtr,
-    "checkmate": checkmate,
-}
-# Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
-STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
-NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
-FEW = {"checkmate": 2}  # attempts of ":f" where each solves programs for seconds; and it looks no closer than NEAR
-DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
-BUDGETED = "best"  # the policy if none is named, but a budget is
-AT = "@"  # before the number of parts in which large ops run
-SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
-STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
-OTHERS = *STAYING, "vdnn_pp", "accudnn", "superneurons", "layrub"
-
-
-def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
-    """Copies, re-runs, algorithms, parts; all by costs."""
-    room = host_room(program, costs)
-    others = STAYING if room is not None and room <= 0 else OTHERS  # else tensors have nowhere to go
-    plan = best(program, costs, budget, [find(name, budgeted=True) for name in others], parts)
-    return replace(plan, eager=True)
-
-
-CHOOSING: dict[str, Policy] = {
-    "best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet, "monet": monet,
-}  # fmt: skip
-PARTING: dict[str, Policy] = {"best": partial(_best, parts=False)}  # that choose parts: what "@N" takes of them
-
-
-class NoSuchPolicy(BadInput, KeyError):
-    """No policy has that name; the message has the nearest name, or lists all."""
-
-
-def names() -> list[str]:
-    """The names of all policies."""
-    return [*POLICIES, *CHOOSING]
-
-
-def does(name: str) -> str:
-    """The policy of this name in a line: the first of its docstring, without the full stop, or nothing."""
-    decide = (POLICIES | CHOOSING)[name]
-    while isinstance(decide, partial):
-        decide = decide.func
-    return (inspect.getdoc(decide) or "").partition("\n")[0].removesuffix(".")
-
-
-def theirs(name: str) -> bool:
-    """Whether the policy of that name is the user's: a function that they have entered in a table, or a plan file."""
-    decide = (POLICIES | CHOOSING).get(name.partition(AT)[0].partition(":")[0])
-    return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))
-
-
-def parts(name: str) -> int | None:
-    """In how many parts of the batch large ops run under this policy; 1: as a whole; None: as many as it chooses."""
-    base, _, count = name.partition(AT)
-    if name.endswith(plan_file.SUFFIX):
-        return 1
-    if count:
-        return int(count)
-    return None if base in PARTING else 1
-
-
-def find(name: str, budgeted: bool = False) -> Policy:
-    """The policy of that name. Raises NoSuchPolicy, with a hint or with all names, and PlanError or OSError for a file.
-
-    budgeted: whether a user has named a budget; False: the budget is the device's memory, at which STOPPING do not stop
-    """
-    if name.endswith(plan_file.SUFFIX):
-        return plan_file.load(name)
-    name, at, count = name.partition(AT)
-    if at:
-        if not count.isdecimal() or int(count) < 1:
-            raise NoSuchPolicy(f"{name}{at}{count}: after {AT} comes a number of parts, such as {name}{AT}4")
-        return in_parts(int(count), PARTING.get(name) or find(name, budgeted))
-    base, _, algorithms = name.partition(":")
-    if base in CHOOSING and not algorithms:
-        return checked(base, CHOOSING[base]) if is_own(CHOOSING[base]) else CHOOSING[base]
-    if base in CHOOSING:
-        raise NoSuchPolicy(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
-    if base not in POLICIES:
-        hint = near(base, names()) or f"; there are {', '.join(names())}, and files that end in {plan_file.SUFFIX}"
-        raise NoSuchPolicy(f"there is no policy {base!r}{hint}")
-    if algorithms not in ("", *SUFFIXES):
-        raise NoSuchPolicy(f"{name!r}: after the colon comes {', '.join(f'{k} ({v})' for k, v in SUFFIXES.items())}")
-    stops = budgeted and base in STOPPING
-    decide = STOPPING[base] if stops else POLICIES[base]
-    decide = checked(base, decide) if is_own(decide) else decide
-    if algorithms in ("", "f"):
-        enough = NEAR if stops or base in FEW else 0.0
-        return partial(fastest_that_fit, decide, enough=enough, attempts=FEW.get(base, ATTEMPTS))
-    return partial(decide, algorithms=algorithms)
+__all__ = [
+    "AT",
+    "BUDGETED",
+    "CHOOSING",
+    "DEFAULT",
+    "OTHERS",
+    "POLICIES",
+    "STAYING",
+    "STOPPING",
+    "SUFFIXES",
+    "NoSuchPolicy",
+    "choose",
+    "does",
+    "find",
+    "names",
+    "parts",
+    "theirs",
+]

@@ -15,7 +15,7 @@ from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.evaluator import AGAIN, Evaluator, TooLong
 from minidnn.memory.joint.facts import Facts
-from minidnn.memory.policies import probe
+from minidnn.memory.policies.shared import probe
 from minidnn.memory.proof.verify import verify
 from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Program

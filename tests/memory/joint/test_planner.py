@@ -21,8 +21,9 @@ from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.planning import arrange, unproved
-from minidnn.memory.policies import find, names, plan_file, probe
-from minidnn.memory.policies.best import best
+from minidnn.memory.policies import find, names, plan_file
+from minidnn.memory.policies.ours.best import best
+from minidnn.memory.policies.shared import probe
 from minidnn.memory.proof.digest import digest
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
@@ -137,7 +138,7 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
     budget = arrange([program], "liveness", device).arena * 3 // 5
     coarse = Planner(program, device, small=1)  # decides about the largest tensors only
     assert coarse.within(budget) is None and Planner(program, device).within(budget) is not None
-    module = sys.modules["minidnn.memory.policies.best"]
+    module = sys.modules["minidnn.memory.policies.ours.best"]
     monkeypatch.setattr(type(program), "movable", frozenset())
     monkeypatch.setattr(
         module, "Hosting", lambda program, costs, small=1, tell=None: Hosting(program, costs, small, said.append)

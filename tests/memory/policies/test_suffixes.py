@@ -10,7 +10,7 @@ import minidnn
 from minidnn.costs import Choice, Costs
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import POLICIES, find
-from minidnn.memory.policies.algorithms import choose
+from minidnn.memory.policies.shared.algorithms import choose
 from minidnn.optimizers import SGD
 from minidnn.program import Algorithm, Op
 from minidnn.programs.build import programs

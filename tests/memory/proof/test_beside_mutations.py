@@ -15,8 +15,8 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies.algorithms import choose
-from minidnn.memory.policies.zero_offload import updates
+from minidnn.memory.policies.papers.zero_offload import updates
+from minidnn.memory.policies.shared.algorithms import choose
 from minidnn.memory.proof.verify import verify
 from minidnn.memory.schedule import Schedule
 from minidnn.optimizers.trust import LAMB

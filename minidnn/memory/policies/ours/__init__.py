@@ -1,0 +1,1 @@
+"""Policies of minidnn's own."""

@@ -1,0 +1,119 @@
+"""SuperNeurons (Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska: "SuperNeurons: Dynamic GPU Memory Management for Training
+Deep Neural Networks", PPoPP 2018), all of it under a budget. SuperNeurons-style: what moves is simulated beforehand,
+and the quicker of two ways is taken.
+
+It does the least that fits, like the paper's runtime, whose cache moves nothing while there is room:
+
+  1. Nothing moves and nothing runs again.
+  2. The tensor cache (section 3.3.2, superneurons_cache.py) sends the least recently used tensors to
+     the host when room is needed.
+  3. Cost-aware recomputation (3.4, superneurons_steps.py), and the cache for all other tensors.
+
+The last two compete, and the one with the shorter simulated step is taken. For long programs the simulation would take
+too much time; then the third is taken if it fits, else the second. Ops take the fastest algorithms whose workspaces fit
+into the bytes that their tensors leave (3.5). If nothing fits, the plan is the leanest: all idle tensors are on the
+host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan, in_place_sharing
+from minidnn.memory.policies.papers.superneurons_cache import TensorCache
+from minidnn.memory.policies.papers.superneurons_steps import route
+from minidnn.memory.policies.shared.algorithms import choose, fastest_within, live_beside
+from minidnn.memory.policies.shared.probe import arena, seconds
+from minidnn.memory.policies.shared.recompute import Repeatable
+from minidnn.memory.schedule import aligned
+from minidnn.program import Program
+
+ATTEMPTS = 4  # caps tried: each is lower by the bytes that the last placement had too many
+TRIES = 2  # rooms for workspaces that are tried; after these the plan has the leanest algorithms
+SLACK = 128  # if tensors move, 1/128 of the budget is set aside for placement from the start
+SIMULATED = 3000  # ops; for longer programs the second and third way are not both simulated
+
+
+def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
+    """A cache on the host, and cheap segments run again."""
+    share = in_place_sharing(program)
+    least = choose(program, costs, "m")
+    kept = _CachedOrder(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)
+    if kept.still and (plan := kept.within()) and not plan.trips:
+        return plan
+    again = _CachedOrder(
+        program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), budget
+    )
+    found = []
+    for way in (again, kept):
+        if plan := way.within():
+            found.append(plan)
+            if len(program.ops) > SIMULATED:
+                break
+    if found:
+        return found[0] if len(found) == 1 else min(found, key=lambda plan: seconds(program, costs, plan))
+    return min((way.leanest() for way in (again, kept)), key=lambda plan: arena(program, costs, plan))
+
+
+class _CachedOrder:
+    """One order of a step, with the tensor cache under a cap of bytes.
+
+    The cap begins at the budget, and goes down by the bytes that placement needs beyond it.
+    """
+
+    def __init__(self, program: Program, costs: Costs, plan: Plan, limit: int) -> None:
+        self.program, self.costs, self.plan, self.limit = program, costs, plan, limit
+        self.cache = TensorCache(program, costs, plan)
+        self.slack, self.cap = limit // SLACK, limit
+        self.cached = self.cache.keep(limit)
+        self.still = not self.cached.trips
+        if not self.still:
+            self.cap -= self.slack
+            self.cached = self.cache.keep(self.cap)
+
+    def within(self) -> Plan | None:
+        """A plan whose arena keeps the budget, under the first cap that gives one; None if no cap does.
+
+        Workspaces get the bytes that are left.
+        """
+        for attempt in range(ATTEMPTS):
+            if self.cached.peak > self.limit:
+                return None
+            over = self._over(self._moved())
+            if over <= 0:
+                return self._with_faster_algorithms()
+            self.cap = min(self.cap, self.cached.peak) - over - self.slack
+            self.cached = self.cache.keep(self.cap)
+            if self.cached.peak > self.cap or attempt == ATTEMPTS - 1:
+                break
+        self.cached = self.cache.keep(self._floor())
+        return self._with_faster_algorithms() if self._over(self._moved()) <= 0 else None
+
+    def leanest(self) -> Plan:
+        """The plan with as few bytes on the device as this order allows."""
+        return replace(self.plan, trips=self.cache.keep(self._floor()).trips)
+
+    def _floor(self) -> int:
+        return self.cache.keep(0).peak
+
+    def _over(self, plan: Plan) -> int:
+        """Bytes by which the plan's arena exceeds the budget; 0 or less if it keeps the budget."""
+        return arena(self.program, self.costs, plan, self.limit) - self.limit
+
+    def _moved(self) -> Plan:
+        return replace(self.plan, trips=self.cached.trips)
+
+    def _with_faster_algorithms(self) -> Plan:
+        """The plan with the fastest algorithms whose workspaces fit with the live bytes wherever their ops run."""
+        least = self.plan.algorithm
+        live = live_beside(self.plan.order, self.cached.live.tolist(), least, aligned)
+        room = self.limit if self.still else self.limit - self.slack
+        for _ in range(TRIES):
+            algorithm = fastest_within(self.costs, least, live, room, aligned)
+            plan = replace(self._moved(), algorithm=algorithm)
+            over = self._over(plan)
+            if over <= 0:
+                return plan
+            room -= over + self.limit // 16
+        return self._moved()
