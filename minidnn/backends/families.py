@@ -10,6 +10,10 @@ belongs to `bias`.
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
 from minidnn.program import EACH
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -144,3 +148,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     # gradients of weights, applied by the optimizer
     "update": ("sgd.update", "sgd.update_each"),
 }
+
+
+def joined(package: str, table: str) -> dict[str, Any]:
+    """{kind: its kernel, or what makes its recipes}: the tables of that name in the files that the package has for
+    families. All of these files are imported; some lack that table, and have another one."""
+    files = [name for family in FAMILIES if find_spec(name := f"{package}.{family}")]
+    tables = [vars(import_module(name)).get(table, {}) for name in files]
+    return {kind: make for each in tables for kind, make in each.items()}

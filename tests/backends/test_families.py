@@ -25,7 +25,7 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
     "cpu.native": {**native.FIRST, **native.MORE},
     "cuda": {**cuda.KINDS, **OF_CUDNN},
 }
-TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
+TABLES = dict.fromkeys(WHOLE, ("KINDS",)) | {"cpu.native": ("FIRST", "MORE"), "cuda": ("KINDS", "OF_CUDNN")}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
 OURS = dict.fromkeys(
     (

@@ -61,7 +61,7 @@ def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str 
     return found
 
 
-KINDS = {
+OF_CUDNN = {
     "convolution.forward": forward,
     "convolution.forward_relu": forward,
     "convolution.backward_data": backward_data,

@@ -14,39 +14,14 @@ import numpy as np
 
 from minidnn.backends import layout
 from minidnn.backends.choice import chosen
-from minidnn.backends.cuda import (
-    activation,
-    bias,
-    broadcast,
-    by_host,
-    convolution,
-    distance,
-    dropout,
-    elementwise,
-    gather,
-    inner_product,
-    join,
-    loss,
-    lrn,
-    matmul,
-    move,
-    normalization,
-    norms,
-    pooling,
-    resize,
-    row_norm,
-    rules,
-    samples,
-    summary,
-    sums,
-    update,
-)
+from minidnn.backends.cuda import by_host
 from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.at_hand import BFLOAT16, TENSOR_CORES
 from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
 from minidnn.backends.cuda.nan import NanProbe
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, storage
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
+from minidnn.backends.families import joined
 from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates, geometry, key
 from minidnn.formats import TF32
@@ -54,32 +29,9 @@ from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> f(op) -> its recipes, best first, by our own kernels
-KINDS = {
-    **samples.KINDS,
-    **matmul.KINDS,
-    **bias.KINDS,
-    **pooling.KINDS,
-    **activation.KINDS,
-    **normalization.KINDS,
-    **row_norm.KINDS,
-    **sums.KINDS,
-    **summary.KINDS,
-    **broadcast.KINDS,
-    **resize.KINDS,
-    **lrn.KINDS,
-    **dropout.KINDS,
-    **elementwise.KINDS,
-    **join.KINDS,
-    **move.KINDS,
-    **gather.KINDS,
-    **loss.KINDS,
-    **distance.KINDS,
-    **rules.KINDS,
-    **norms.KINDS,
-    **update.KINDS,
-}
+KINDS = joined("minidnn.backends.cuda", "KINDS")
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN
-OF_CUDNN = {**convolution.KINDS, **inner_product.KINDS}
+OF_CUDNN = joined("minidnn.backends.cuda", "OF_CUDNN")
 
 SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
 # Bytes to leave free: CUDA itself takes some later, for the code of kernels, graphs and stacks.

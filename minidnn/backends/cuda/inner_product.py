@@ -79,7 +79,7 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
     return [recipe for each in found for recipe in each]
 
 
-KINDS = {
+OF_CUDNN = {
     "inner_product.forward": forward,
     "inner_product.forward_relu": forward,
     "inner_product.backward_data": backward_data,

@@ -152,7 +152,7 @@ def library(plans, **settings) -> tuple[Cudnn, list[Graph]]:
 
 
 ONE = [("eng1_k2=3", 131, ())]
-KINDS = {**convolution.KINDS, **inner_product.KINDS}
+KINDS = {**convolution.OF_CUDNN, **inner_product.OF_CUDNN}
 x, w, b, y = (
     Tensor("x", (2, 6, 9, 10)),
     Tensor("w", (8, 3, 5, 3)),
@@ -223,7 +223,7 @@ def test_the_gradients_of_an_inner_product():
         ("backward_filter", (x, dy), w, {X: Read(0), Y: Read(1), W: Write(0)}),
     ]:
         cudnn, graphs = library(ONE)
-        recipes = inner_product.KINDS[f"inner_product.{kind}"](cudnn, op(f"inner_product.{kind}", reads, (write,)))
+        recipes = inner_product.OF_CUDNN[f"inner_product.{kind}"](cudnn, op(f"inner_product.{kind}", reads, (write,)))
         assert [dict(r.steps[0].pack) for r in recipes] == [pack, pack]
         assert [graph.calls[0][0] for graph in graphs] == [
             {"backward_data": "conv_dgrad", "backward_filter": "conv_wgrad"}[kind]

@@ -40,7 +40,7 @@ from minidnn.programs.spec import TrainSpec
 from minidnn.sizes import text
 from tests.support.op_examples import Maker, attrs, convolutions, products
 
-KINDS = {**convolution.KINDS, **inner_product.KINDS}
+KINDS = {**convolution.OF_CUDNN, **inner_product.OF_CUDNN}
 GPUS = YAML(typ="safe").load(Path(__file__).with_name("gpus.yaml"))["gpus"]
 NETS = {"vgg19": 64, "resnet50": 32, "googlenet": 32}
 POLICIES = ("baseline:m", "baseline:p", "liveness:m", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")
@@ -393,7 +393,7 @@ def known_geometries() -> list[Op]:
         ((32, 64, 28, 28), 64, (3, 3), (1, 1), (1, 1), (1, 1), 64),
         ((32, 96, 28, 28), 192, (3, 3), (2, 2), (1, 1), (1, 1), 32),
     ]
-    return [conv(kind, *row, "float32") for row in table for kind in convolution.KINDS]
+    return [conv(kind, *row, "float32") for row in table for kind in convolution.OF_CUDNN]
 
 
 def conv(kind: str, x, outputs, kernel, stride, pad, dilation, group, dtype: str) -> Op:

@@ -12,57 +12,10 @@ AVX-512 it has no fast product.
 A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor that not every op of the kind has.
 """
 
-from minidnn.backends.cpu.native import (
-    activation,
-    bias,
-    broadcast,
-    convolution,
-    distance,
-    dropout,
-    elementwise,
-    gather,
-    inner_product,
-    join,
-    loss,
-    lrn,
-    matmul,
-    move,
-    normalization,
-    norms,
-    pooling,
-    resize,
-    row_norm,
-    rules,
-    summary,
-    sums,
-    update,
-)
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
+from minidnn.backends.families import joined
 
-FIRST = {
-    **convolution.FIRST,
-    **matmul.FIRST,
-    **bias.FIRST,
-    **pooling.FIRST,
-    **activation.FIRST,
-    **normalization.FIRST,
-    **row_norm.FIRST,
-    **summary.FIRST,
-    **broadcast.FIRST,
-    **resize.FIRST,
-    **lrn.FIRST,
-    **dropout.FIRST,
-    **elementwise.FIRST,
-    **join.FIRST,
-    **move.FIRST,
-    **gather.FIRST,
-    **loss.FIRST,
-    **distance.FIRST,
-    **rules.FIRST,
-    **sums.FIRST,
-    **norms.FIRST,
-    **update.FIRST,
-}
-MORE = {**convolution.MORE, **inner_product.MORE}
+FIRST = joined(__name__, "FIRST")
+MORE = joined(__name__, "MORE")
 
 __all__ = ["FIRST", "MORE", "NAME", "Native", "Recipes"]

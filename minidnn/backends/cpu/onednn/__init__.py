@@ -6,13 +6,6 @@
 A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor that not every op of the kind has.
 """
 
-from minidnn.backends.cpu.onednn import convolution, elementwise, inner_product, loss, lrn, normalization
+from minidnn.backends.families import joined
 
-KINDS = {
-    **convolution.KINDS,
-    **inner_product.KINDS,
-    **normalization.KINDS,
-    **lrn.KINDS,
-    **elementwise.KINDS,
-    **loss.KINDS,
-}
+KINDS = joined(__name__, "KINDS")
