@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from minidnn.optimizers import RULES
 from minidnn.program import EACH
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -133,14 +134,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "contrastive_loss.backward",
     ),
     # optimizers other than SGD
-    "rules": (
-        *(
-            f"{rule}.update{each}"
-            for rule in ("nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars", "lamb")
-            for each in ("", EACH)
-        ),
-        "lamb.moments",
-    ),
+    "rules": (*(f"{rule}.update{each}" for rule in RULES for each in ("", EACH)), "lamb.moments"),
     # gradients of weights over micro-batches and ranks
     "sums": ("gradient.accumulate", "gradient.total", "gradient.merge"),
     # sums of squares by blocks, and what norms serve: clipping, the loss's scale, the ratios of LARS and LAMB

@@ -6,7 +6,8 @@ from minidnn.costs.costs import traffic
 from minidnn.program import EACH, Op
 
 # Updates of each element by itself, in float32. Our kernels for the cpu and for GPUs do the same operations in the same
-# order, and round each (backends/cpu/native/sources.py, backends/cuda/compile.py). So they leave the same bits.
+# order, and round each (backends/cpu/native/sources.py, backends/cuda/compile.py). So they leave the same bits. A test
+# asks for all rules of optimizers/ but LAMB's.
 RULES = ("sgd", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars")
 SAME_BITS = frozenset(f"{rule}.update{each}" for rule in RULES for each in ("", EACH))
 

@@ -46,6 +46,7 @@ class Rule(Optimizer):
     kind: ClassVar[str]
     history: ClassVar[tuple[str, ...]]  # names of the state
     counts: ClassVar[bool] = False  # whether the rule depends on the number of the update
+    adapts: ClassVar[bool] = False  # whether a ratio of norms multiplies the weight's rate (optimizers/trust.py)
 
     @classmethod
     def of(cls, solver: Any) -> Rule:

@@ -61,6 +61,7 @@ class LARS(Rule):
     h = momentum h + rate ratio (g + decay w);  step = h. `trust` is the solver's trust_coefficient."""
 
     kind, fields, history = "lars.update", ("momentum", "trust_coefficient"), ("momentum",)
+    adapts = True
 
     @classmethod
     def problems(cls, solver):
@@ -85,6 +86,7 @@ class LAMB(Rule):
     ratio = ||w|| / ||u||, 1 if either norm is 0;  step = rate ratio u."""
 
     kind, fields, history = "lamb.update", ("momentum", "momentum2", "delta"), ("mean", "squares")
+    counts = adapts = True
 
     @classmethod
     def problems(cls, solver):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
@@ -15,6 +16,8 @@ from minidnn.backends.cpu import native, onednn
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.families import FAMILIES
 from minidnn.backends.reference import KERNELS
+from minidnn.costs import host
+from minidnn.optimizers import RULES
 from minidnn.programs import fusion
 
 BACKENDS = Path(minidnn.backends.__file__).parent
@@ -107,3 +110,14 @@ def test_a_kind_s_kernel_is_in_the_file_of_its_family(package):
 def test_the_device_has_the_kinds_of_all_families(package):
     listed = {kind for _, table in tables(package) for kind in table}
     assert listed == {kind for kind in WHOLE[package] if kind in FAMILY}
+
+
+@pytest.mark.parametrize(("source", "lacks"), [("cpu/native/rules.c", {"lamb"}), ("cuda/kernels/rules.cu", set())])
+def test_sources_number_the_rules_of_optimizers_in_their_order(source, lacks):
+    """LAMB's kernels in C are functions of their own."""
+    (names,) = re.findall(r"enum(?: Rule)? \{ (NESTEROV, .*) \};", (BACKENDS / source).read_text())
+    assert names.lower().split(", ") == [rule for rule in RULES if rule not in lacks]
+
+
+def test_the_host_runs_all_rules_but_lamb_s():
+    assert set(host.RULES) == {"sgd", *RULES} - {"lamb"}

@@ -10,12 +10,10 @@ import numpy as np
 
 from minidnn.backends.cuda.each import PIECE, batches, by_pieces, places, wide
 from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, over, plain
+from minidnn.optimizers import RULES
 from minidnn.program import EACH, Op, Tensor
 
 RULED = 60  # most weights of a launch
-RULES = ("nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars", "lamb")
-COUNTED = ("adam", "adamw", "lamb")  # those that read the iteration
-SCALED = ("lars", "lamb")  # those that read a ratio of the weight
 NONE, L1, L2 = 0, 1, 2
 
 
@@ -49,7 +47,7 @@ def _given(rule: str, one: Op) -> tuple[Tensor, ...]:
         _, rate, _, _, iteration, _ = one.reads
         return rate, rate, iteration, rate
     rate, objective, clipped = *one.reads[2:4], one.attrs.clipped
-    iteration = one.reads[-1 - clipped] if rule in COUNTED else rate
+    iteration = one.reads[-1 - clipped] if RULES[rule].counts else rate
     return rate, objective, iteration, one.reads[-1] if clipped else rate
 
 
@@ -67,7 +65,7 @@ def _ruled(op: Op, rule: str, of: Sequence[Op]) -> Launch:
         tuple(read[dw] for dw in gradients),
         tuple(at[h[0]] for h in history),
         tuple(at[h[1]] if len(h) > 1 else none for h in history),
-        tuple(read[one.reads[-1 - clipped]] if rule in SCALED else none for one in of),
+        tuple(read[one.reads[-1 - clipped]] if RULES[rule].adapts else none for one in of),
     )
     numbers = (
         tuple(np.float32(one.attrs.decay) for one in of),

@@ -10,11 +10,11 @@ import numpy as np
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, plain
+from minidnn.optimizers import RULES
 from minidnn.program import Op
 
 REGULARIZATIONS = {None: 0, "L1": 1, "L2": 2}
-RULES = {name: i for i, name in enumerate(("nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars"))}
-TWO, COUNTED = ("adadelta", "adam", "adamw"), ("adam", "adamw")  # with two numbers of history; with the iteration
+NUMBERS = {rule: number for number, rule in enumerate(RULES)}  # as rules.c has them
 
 
 class Geometry(Mirrored):
@@ -32,7 +32,7 @@ def _geometry(native: Native, op: Op) -> Geometry:
     own = (*attrs.numbers, 0.0, 0.0)[:3]
     within = attrs.decay and rule != "adamw"
     return Geometry(
-        op.reads[0].size, native.threads, RULES.get(rule, 0), REGULARIZATIONS[attrs.regularization if within else None],
+        op.reads[0].size, native.threads, NUMBERS[rule], REGULARIZATIONS[attrs.regularization if within else None],
         attrs.every, (ctypes.c_double * 3)(*own), attrs.decay, attrs.scale, attrs.lr_mult,
     )  # fmt: skip
 
@@ -45,8 +45,8 @@ def update(native: Native, op: Op) -> list[Recipe]:
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         w, dw, rate, objective, *rest = (address(t) for t in reads)
         clip = rest.pop() if a.clipped else 0
-        ratio = rest.pop() if rule == "lars" else 0
-        iteration = rest.pop() if rule in COUNTED else 0
+        ratio = rest.pop() if RULES[rule].adapts else 0
+        iteration = rest.pop() if RULES[rule].counts else 0
         h, v = (*rest, 0)[:2]
         return [bound(run, g, w, dw, h, v, rate, objective, iteration, ratio, clip)]
 
