@@ -37,6 +37,7 @@ from minidnn.memory.policies.papers.dtr_runtime import Full, Runtime
 from minidnn.memory.policies.shared import probe
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.policies.shared.orders import in_place
+from minidnn.memory.policies.shared.search import Rooms
 from minidnn.program import Program
 
 ATTEMPTS = 8  # limits tried under a budget
@@ -51,23 +52,25 @@ def dtr(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m
         return own
     runtime = Runtime(program, costs, own.algorithm)
     best, quickest = None, float("inf")
-    limit, fitting, failing = budget, 0, 2 * budget
-    for _ in range(ATTEMPTS):
+    limits = _Limits(budget, ATTEMPTS, budget // FINE, failing=2 * budget)
+    for limit in limits:
         try:
             plan = _within(runtime, own, limit)
         except Full:
             break
-        over = probe.over(program, costs, plan, budget)
-        if over > 0:
-            failing = limit
-        elif (seconds := sum(runtime.seconds[op] for op in plan.order)) < quickest:
-            best, quickest, fitting = plan, seconds, limit
-        else:
-            break  # more bytes need not mean fewer seconds
-        if failing - fitting <= budget // FINE:
-            break
-        limit = min(limit - over, (fitting + failing) // 2) if fitting else limit - max(over, budget // FINE)
+        limits.over = probe.over(program, costs, plan, budget)
+        if limits.over <= 0:
+            seconds = sum(runtime.seconds[op] for op in plan.order)
+            if seconds >= quickest:
+                break  # more bytes need not mean fewer seconds
+            best, quickest = plan, seconds
     return best or _leanest(runtime, own)
+
+
+class _Limits(Rooms):
+    def next(self, room: int) -> int:
+        """Down by what is too much, and up by what is left, but no further than to the middle."""
+        return min(room - self.over, self.middle) if self.fitting else room - max(self.over, self.near)
 
 
 def _within(runtime: Runtime, own: Plan, limit: int) -> Plan:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies.shared import probe
+from minidnn.memory.policies.shared.search import Rooms
 from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op, Program
 
@@ -117,18 +118,12 @@ def _mixed(
     found = probe.listing(program, costs, replace(start, algorithm=bare))
     curve = probe.aligned_curve(found)
     live = live_beside(found.plan.order, curve.tolist(), bare)
-    best, room, back = lean, budget, 0
-    fitting, failing = int(curve.max(initial=0)), budget  # rooms; in a room as large as the peak no workspace fits
-    for _ in range(attempts):
+    best, peak = lean, int(curve.max(initial=0))  # in a room as large as the peak no workspace fits
+    rooms = Rooms(budget, attempts, budget // FINE, fitting=peak, again=True)
+    for room in rooms:
         chosen = fastest_within(costs, least, live, room, aligned)
         plan = best if chosen == least else decide(program, costs, budget, chosen)
-        over = 0 if chosen == least else probe.arena(program, costs, plan, budget) - budget
-        if over <= 0:
-            best, fitting, back = plan, room, 0
-        else:
-            failing, back = room, 2 * back or over
-        if failing - fitting <= budget // FINE:
-            break
-        middle = (fitting + failing) // 2
-        room = room - back if over > 0 and room - back > fitting else middle
+        rooms.over = 0 if chosen == least else probe.arena(program, costs, plan, budget) - budget
+        if rooms.over <= 0:
+            best = plan
     return best

@@ -1,10 +1,9 @@
 """Recomputation that stops at a budget: no more runs than its bytes need.
 
 A policy's full plan is the paper's, which ignores the budget. It is the policy's leanest plan, so it decides which
-budgets are kept. Under such a budget, orders with fewer runs are tried. Each is made for a *room*: the live bytes
-that it may take. The first room is the budget. If the placed order exceeds the budget, the next room is smaller. If
-it keeps the budget, the next room is larger, until the rooms that do and do not fit are close. An order counts only
-if it keeps the budget once it is placed, and is quicker than the full plan: more room need not mean fewer seconds.
+budgets are kept. Under such a budget, orders with fewer runs are tried, each made for a room (search.py). An order
+counts only if it keeps the budget once it is placed, and is quicker than the full plan: more room need not mean fewer
+seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import replace
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies.shared import probe
+from minidnn.memory.policies.shared.search import Rooms
 from minidnn.program import Op, Program
 
 ATTEMPTS = 4  # orders placed at most
@@ -33,21 +33,16 @@ def stopped(program: Program, costs: Costs, budget: int, full: Plan, start: Plan
         return start
     best, quickest = full, _seconds(costs, full)
     tried: tuple[Op, ...] = ()
-    room, fitting, failing, back, over = budget, 0, budget, 0, 0
-    for _ in range(ATTEMPTS):
+    rooms = Rooms(budget, ATTEMPTS, budget // FINE)
+    for room in rooms:
         found = replace(start, order=order(room))
         if found.order != tried:  # else it is known whether the order fits
             tried, seconds = found.order, _seconds(costs, found)
             if seconds >= quickest:
                 break  # less room means more runs
-            over = probe.over(program, costs, found, budget)
-        if over <= 0:
-            best, quickest, fitting = found, seconds, room
-        else:
-            failing, back = room, 2 * back or over
-        if failing - fitting <= budget // FINE:
-            break
-        room = (fitting + failing) // 2 if fitting or back > room else room - back
+            rooms.over = probe.over(program, costs, found, budget)
+        if rooms.over <= 0:
+            best, quickest = found, seconds
     return best
 
 
