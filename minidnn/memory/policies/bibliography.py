@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from minidnn.memory.policies.names import base
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -262,6 +264,6 @@ VARIANTS: dict[str, str] = {
 
 
 def paper(policy: str) -> Paper | None:
-    """The paper of a policy, whatever the suffix of its name; None for a policy of the user's own."""
-    base = policy.partition(":")[0]
-    return PAPERS.get(VARIANTS.get(base, base))
+    """The paper of a policy, whatever the suffixes of its name; None for a policy of the user's own."""
+    name = base(policy)
+    return PAPERS.get(VARIANTS.get(name, name))

@@ -111,6 +111,11 @@ def names() -> list[str]:
     return [*POLICIES, *CHOOSING]
 
 
+def base(name: str) -> str:
+    """The name without its suffixes: as in the tables, if it is no file's."""
+    return name.partition(AT)[0].partition(":")[0]
+
+
 def does(name: str) -> str:
     """What the policy of this name does: the first line of its docstring, without the full stop, or nothing."""
     decide = (POLICIES | CHOOSING)[name]
@@ -121,18 +126,18 @@ def does(name: str) -> str:
 
 def theirs(name: str) -> bool:
     """Whether the policy of that name is the user's: a function that they have entered in a table, or a plan file."""
-    decide = (POLICIES | CHOOSING).get(name.partition(AT)[0].partition(":")[0])
+    decide = (POLICIES | CHOOSING).get(base(name))
     return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))
 
 
 def parts(name: str) -> int | None:
     """In how many parts of the batch large ops run under this policy; 1: as a whole; None: as many as it chooses."""
-    base, _, count = name.partition(AT)
+    policy, _, count = name.partition(AT)
     if name.endswith(plan_file.SUFFIX):
         return 1
     if count:
         return int(count)
-    return None if base in PARTING else 1
+    return None if policy in PARTING else 1
 
 
 def find(name: str, budgeted: bool = False) -> Policy:
@@ -142,25 +147,33 @@ def find(name: str, budgeted: bool = False) -> Policy:
     """
     if name.endswith(plan_file.SUFFIX):
         return plan_file.load(name)
-    name, at, count = name.partition(AT)
-    if at:
-        if not count.isdecimal() or int(count) < 1:
-            raise NoSuchPolicy(f"{name}{at}{count}: after {AT} comes a number of parts, such as {name}{AT}4")
-        return in_parts(int(count), PARTING.get(name) or find(name, budgeted))
-    base, _, algorithms = name.partition(":")
-    if base in CHOOSING and not algorithms:
-        return checked(base, CHOOSING[base]) if is_own(CHOOSING[base]) else CHOOSING[base]
-    if base in CHOOSING:
-        raise NoSuchPolicy(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
-    if base not in POLICIES:
-        hint = near(base, names()) or f"; there are {', '.join(names())}, and files that end in {plan_file.SUFFIX}"
-        raise NoSuchPolicy(f"there is no policy {base!r}{hint}")
+    policy, at, count = name.partition(AT)
+    if not at:
+        return _whole(policy, budgeted)
+    if not count.isdecimal() or int(count) < 1:
+        raise NoSuchPolicy(f"{name}: after {AT} comes a number of parts, such as {policy}{AT}4")
+    return in_parts(int(count), PARTING.get(policy) or find(policy, budgeted))
+
+
+def _whole(name: str, budgeted: bool) -> Policy:
+    """The policy NAME[:ALGORITHMS]."""
+    policy, _, algorithms = name.partition(":")
+    if policy in CHOOSING:
+        if algorithms:
+            raise NoSuchPolicy(f"{policy} chooses its algorithms itself: leave out ':{algorithms}'")
+        return _checked(policy, CHOOSING[policy])
+    if policy not in POLICIES:
+        hint = near(policy, names()) or f"; there are {', '.join(names())}, and files that end in {plan_file.SUFFIX}"
+        raise NoSuchPolicy(f"there is no policy {policy!r}{hint}")
     if algorithms not in ("", *SUFFIXES):
         raise NoSuchPolicy(f"{name!r}: after the colon comes {', '.join(f'{k} ({v})' for k, v in SUFFIXES.items())}")
-    stops = budgeted and base in STOPPING
-    decide = STOPPING[base] if stops else POLICIES[base]
-    decide = checked(base, decide) if is_own(decide) else decide
+    stops = budgeted and policy in STOPPING
+    decide = _checked(policy, STOPPING[policy] if stops else POLICIES[policy])
     if algorithms in ("", "f"):
-        enough = NEAR if stops or base in FEW else 0.0
-        return partial(fastest_that_fit, decide, enough=enough, attempts=FEW.get(base, ATTEMPTS))
+        enough = NEAR if stops or policy in FEW else 0.0
+        return partial(fastest_that_fit, decide, enough=enough, attempts=FEW.get(policy, ATTEMPTS))
     return partial(decide, algorithms=algorithms)
+
+
+def _checked(name: str, decide: Callable[..., Plan]) -> Callable[..., Plan]:
+    return checked(name, decide) if is_own(decide) else decide

@@ -22,6 +22,6 @@ def test_a_paper_is_whole_and_a_policy_of_minidnn_s_own_says_what_it_does():
 
 
 def test_a_paper_is_found_by_any_name_of_the_policy_and_told_in_a_few_words():
-    assert paper("vdnn_conv:p") is PAPERS["vdnn_all"] and paper("mine.plan") is None
+    assert paper("vdnn_conv:p") is paper("vdnn_all@4") is PAPERS["vdnn_all"] and paper("mine.plan") is None
     assert PAPERS["vdnn_all"].short == "Rhu et al., MICRO 2016"
     assert set(POLICIES) >= {"flashneuron"} and PAPERS["flashneuron"].style
