@@ -27,20 +27,6 @@ from minidnn.memory.policies.names import (
 from minidnn.memory.policies.shared.algorithms import choose
 
 __all__ = [
-    "AT",
-    "BUDGETED",
-    "CHOOSING",
-    "DEFAULT",
-    "OTHERS",
-    "POLICIES",
-    "STAYING",
-    "STOPPING",
-    "SUFFIXES",
-    "NoSuchPolicy",
-    "choose",
-    "does",
-    "find",
-    "names",
-    "parts",
-    "theirs",
-]
+    "AT", "BUDGETED", "CHOOSING", "DEFAULT", "OTHERS", "POLICIES", "STAYING", "STOPPING", "SUFFIXES", "NoSuchPolicy",
+    "choose", "does", "find", "names", "parts", "theirs",
+]  # fmt: skip

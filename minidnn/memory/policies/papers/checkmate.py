@@ -75,13 +75,9 @@ def rematerialized(
     choices: for each op its algorithms, the leanest first
     finish:  chooses algorithms for an order
     """
-
-    def seconds(plan: Plan) -> float:
-        return sum(costs.seconds(op, plan.algorithm[op]) for op in plan.order)
-
     kept = finish(own)
     best = kept if probe.fits(program, costs, kept, budget) else None
-    quickest = float("inf") if best is None else seconds(best)
+    quickest = float("inf") if best is None else probe.op_seconds(costs, best)
     if quickest <= sum(choices[op][-1].seconds for op in program.ops) or program.forward == len(program.ops):
         return best or own  # without backward nothing is made again
     orders = _Orders(program, costs, own, choices)
@@ -90,7 +86,7 @@ def rematerialized(
         before = quickest
         for order in several:
             plan = finish(replace(own, order=order, share=in_place(program, order)))
-            if (taken := seconds(plan)) < quickest and probe.fits(program, costs, plan, budget):
+            if (taken := probe.op_seconds(costs, plan)) < quickest and probe.fits(program, costs, plan, budget):
                 best, quickest = plan, taken
         stale = stale + 1 if quickest == before and best is not None else 0
         if stale == STALE:
@@ -98,7 +94,7 @@ def rematerialized(
     if best is not None:
         return best
     plans = [replace(own, order=order, share=in_place(program, order)) for order in dict.fromkeys(orders.leanest())]
-    return min([own, *plans], key=lambda plan: (probe.arena(program, costs, plan), seconds(plan)))
+    return min([own, *plans], key=lambda plan: (probe.arena(program, costs, plan), probe.op_seconds(costs, plan)))
 
 
 @dataclass(eq=False)

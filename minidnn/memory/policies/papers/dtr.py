@@ -60,7 +60,7 @@ def dtr(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m
             break
         limits.over = probe.over(program, costs, plan, budget)
         if limits.over <= 0:
-            seconds = sum(runtime.seconds[op] for op in plan.order)
+            seconds = probe.op_seconds(costs, plan)
             if seconds >= quickest:
                 break  # more bytes need not mean fewer seconds
             best, quickest = plan, seconds

@@ -26,6 +26,7 @@ Where the paper is silent we read it so:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -96,14 +97,8 @@ def selected(program: Program, model: Model, memory: int) -> list[Trip] | None:
 
 def _linear(model: Model, order: Sequence[Candidate], memory: int) -> list[Trip] | None:
     """The trips of as few of the first tensors of `order` as fit the rest into `memory`; None if all do not suffice."""
-    low, high = 0, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if model.windows(order[:middle], memory) is None:
-            low = middle + 1
-        else:
-            high = middle
-    return model.windows(order[:high], memory)
+    fewest = bisect_left(range(len(order)), True, key=lambda n: model.windows(order[:n], memory) is not None)
+    return model.windows(order[:fewest], memory)
 
 
 def offload_seconds(model: Model, trips: Sequence[Trip]) -> float:

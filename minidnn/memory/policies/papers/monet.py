@@ -26,10 +26,10 @@ from minidnn.memory.joint.facts import fronts
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies.papers.checkmate import rematerialized
 from minidnn.memory.policies.shared import probe
-from minidnn.memory.policies.shared.algorithms import choose, fastest_within, live_beside
+from minidnn.memory.policies.shared.algorithms import choose, fastest_within, live_without_workspaces
 from minidnn.memory.policies.shared.orders import in_place
 from minidnn.memory.schedule import aligned
-from minidnn.program import Algorithm, Program
+from minidnn.program import Program
 
 TRIES = 3  # rooms for workspaces that are tried; after these the plan has the leanest algorithms
 SLACK = 64  # a room is smaller than the last by 1/64 of the budget at least
@@ -41,12 +41,10 @@ def monet(program: Program, costs: Costs, budget: int) -> Plan:
     Raises BadInput without the package highspy.
     """
     least = choose(program, costs, "m")
-    bare = {op: Algorithm(a.name) for op, a in least.items()}
 
     def finish(plan: Plan) -> Plan:
         """The plan with the fastest algorithms whose workspaces fit."""
-        curve = probe.aligned_curve(probe.listing(program, costs, replace(plan, algorithm=bare)))
-        live, room = live_beside(plan.order, curve.tolist(), bare), budget
+        live, room = live_without_workspaces(program, costs, plan), budget
         for _ in range(TRIES):
             faster = replace(plan, algorithm=fastest_within(costs, least, live, room, aligned))
             over = probe.over(program, costs, faster, budget)
@@ -62,4 +60,4 @@ def monet(program: Program, costs: Costs, budget: int) -> Plan:
     fitting = [plan for plan in plans if probe.fits(program, costs, plan, budget)]
     if not fitting:
         return min(plans, key=lambda plan: probe.arena(program, costs, plan))
-    return min(fitting, key=lambda plan: sum(costs.seconds(op, plan.algorithm[op]) for op in plan.order))
+    return min(fitting, key=lambda plan: probe.op_seconds(costs, plan))

@@ -45,6 +45,13 @@ def live_beside(
     return {op: nbytes - size(algorithm[op].workspace) for op, nbytes in live.items()}
 
 
+def live_without_workspaces(program: Program, costs: Costs, plan: Plan) -> dict[Op, int]:
+    """{op: aligned bytes live while it runs, if no op has a workspace}; for one that runs several times, the most."""
+    bare = {op: Algorithm(a.name) for op, a in plan.algorithm.items()}
+    found = probe.listing(program, costs, replace(plan, algorithm=bare))
+    return live_beside(found.plan.order, probe.aligned_curve(found).tolist(), bare)
+
+
 def fastest_within(
     costs: Costs,
     algorithm: Mapping[Op, Algorithm],
@@ -114,11 +121,8 @@ def _mixed(
     largest one found whose plan keeps the budget once it is placed.
     """
     least = {op: start.algorithm[op] for op in program.ops}
-    bare = {op: Algorithm(a.name) for op, a in least.items()}
-    found = probe.listing(program, costs, replace(start, algorithm=bare))
-    curve = probe.aligned_curve(found)
-    live = live_beside(found.plan.order, curve.tolist(), bare)
-    best, peak = lean, int(curve.max(initial=0))  # in a room as large as the peak no workspace fits
+    live, best = live_without_workspaces(program, costs, replace(start, algorithm=least)), lean
+    peak = max(live.values(), default=0)  # in a room as large no workspace fits
     rooms = Rooms(budget, attempts, budget // FINE, fitting=peak, again=True)
     for room in rooms:
         chosen = fastest_within(costs, least, live, room, aligned)

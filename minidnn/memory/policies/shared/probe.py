@@ -81,6 +81,12 @@ def over(program: Program, costs: Costs, plan: Plan, budget: int) -> int:
     return (peak if peak > budget else place(found, enough=budget).arena) - budget
 
 
+def op_seconds(costs: Costs, plan: Plan) -> float:
+    """Seconds of all executions: those of a step that copies nothing but inputs and outputs."""
+    seconds = {op: costs.seconds(op, plan.algorithm[op]) for op in dict.fromkeys(plan.order)}
+    return sum(seconds[op] for op in plan.order)
+
+
 def seconds(program: Program, costs: Costs, plan: Plan) -> float:
     """Seconds of one step of the plan, on the simulator."""
     return simulate(place(lower(program, complete(program, costs, plan))), costs).seconds

@@ -29,24 +29,18 @@ def stopped(program: Program, costs: Costs, budget: int, full: Plan, start: Plan
     full:  the policy's leanest plan, which keeps the budget
     order: as few runs as keep the live bytes of `start` within a room, as far as can be told before placement
     """
-    if probe.fits(program, costs, start, budget) and _seconds(costs, start) <= _seconds(costs, full):
+    if probe.fits(program, costs, start, budget) and probe.op_seconds(costs, start) <= probe.op_seconds(costs, full):
         return start
-    best, quickest = full, _seconds(costs, full)
+    best, quickest = full, probe.op_seconds(costs, full)
     tried: tuple[Op, ...] = ()
     rooms = Rooms(budget, ATTEMPTS, budget // FINE)
     for room in rooms:
         found = replace(start, order=order(room))
         if found.order != tried:  # else it is known whether the order fits
-            tried, seconds = found.order, _seconds(costs, found)
+            tried, seconds = found.order, probe.op_seconds(costs, found)
             if seconds >= quickest:
                 break  # less room means more runs
             rooms.over = probe.over(program, costs, found, budget)
         if rooms.over <= 0:
             best, quickest = found, seconds
     return best
-
-
-def _seconds(costs: Costs, plan: Plan) -> float:
-    """Seconds of all executions of the plan: those of its step, since nothing is copied but inputs and outputs."""
-    seconds = {op: costs.seconds(op, plan.algorithm[op]) for op in dict.fromkeys(plan.order)}
-    return sum(seconds[op] for op in plan.order)
