@@ -46,7 +46,7 @@ from minidnn.memory.policies import AT, BUDGETED
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.report import table
-from minidnn.study.run import restricted
+from minidnn.training.comparison import restricted
 from minidnn.training.session import Session
 
 NETWORKS = "digits_lenet:64", "alexnet:16", "googlenet:4", "resnet18:8", "densenet121:2", "resnet50:4"

@@ -38,7 +38,7 @@ from minidnn.memory.policies.papers.poet import NoPlan
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.report import table
-from minidnn.study.run import restricted
+from minidnn.training.comparison import restricted
 
 NET = Path(__file__).parents[1] / "tests" / "support" / "nets" / "blocks.yaml"
 SUFFIXES = ":m", ":p", ":m@2", ":p@2", ":m@8", ":p@8", "@2", "@8"

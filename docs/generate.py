@@ -11,7 +11,6 @@ from pathlib import Path
 from minidnn.report.reference import files
 from minidnn.report.results_page import results_page
 from minidnn.results import DOCUMENTS
-from minidnn.results.words import WORDS
 from minidnn_papers import records
 from minidnn_papers.papers_page import papers_page
 
@@ -20,7 +19,7 @@ HERE = Path(__file__).parent
 
 def pages() -> dict[str, str]:
     """The text of each file, by name."""
-    results = results_page({**DOCUMENTS, **records.DOCUMENTS}, {**WORDS, **records.WORDS})
+    results = results_page({**DOCUMENTS, **records.DOCUMENTS})
     return {**files(), "papers.md": papers_page(), "results.md": results}
 
 

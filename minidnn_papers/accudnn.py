@@ -15,7 +15,10 @@ from functools import cache, partial
 from minidnn.costs import Costs, profile
 from minidnn.costs.links import known
 from minidnn.costs.net import Link
+from minidnn.jobs.search import largest
+from minidnn.jobs.series import Series
 from minidnn.jobs.solver_file import understand
+from minidnn.jobs.tune import Curve, sweep
 from minidnn.layers import FACTS
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
@@ -24,9 +27,6 @@ from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.ranks import BUCKET
 from minidnn.programs.spec import TrainSpec
-from minidnn.study.search import largest
-from minidnn.study.series import Series
-from minidnn.study.tune import Curve, sweep
 from minidnn_papers.layrub_plans import caffes
 from minidnn_papers.row import MIB, Row, Tell, Trial
 from minidnn_papers.several import MOST, Together, together

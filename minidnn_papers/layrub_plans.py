@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from minidnn.costs import Choice, Costs, profile
+from minidnn.jobs.outcome import nearest
 from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.lowering.lower import lower
@@ -24,7 +25,6 @@ from minidnn.optimizers import SGD
 from minidnn.program import Op, Program, Role
 from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
-from minidnn.study.compare import planned
 from minidnn_papers.row import MIB
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})
@@ -65,7 +65,7 @@ def caffes(costs: Costs) -> Costs:
 def arranged(name: str, batch: int, policy: str, train: TrainSpec | None = None) -> Arrangement:
     """The arrangement of a net under a policy, with the paper's memory facts for that policy."""
     facts = "caffe" if policy == CAFFE else "layrub2018"
-    arrangement, _ = planned(lowered(name, batch, facts, train), policy, caffes(profile("k40")))
+    arrangement = nearest(lowered(name, batch, facts, train), policy, caffes(profile("k40"))).arrangement
     return arrangement
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from minidnn.costs import profile
+from minidnn.jobs.outcome import nearest
+from minidnn.jobs.search import largest
+from minidnn.jobs.series import Series
 from minidnn.program import Program
-from minidnn.study.compare import planned
-from minidnn.study.search import largest
-from minidnn.study.series import Series
 from minidnn_papers.layrub_plans import (
     CAFFE,
     HYBRID,
@@ -105,7 +105,9 @@ def beside_vdnn(tell: Tell) -> Iterator[Row]:
     """ResNet-1517, which the paper trains in 12 GB, under vDNN with each set of facts."""
     for facts in ("caffe", "layrub2018", "vdnn2016", "default"):
         tell(f"Layrub: ResNet-1517 under vDNN, facts {facts}")
-        arrangement, _ = planned(lowered("resnet1517", BATCH, facts, TRAINING), "vdnn_all:m", caffes(profile("k40")))
+        arrangement = nearest(
+            lowered("resnet1517", BATCH, facts, TRAINING), "vdnn_all:m", caffes(profile("k40"))
+        ).arrangement
         why = f"the arena; it {'fits' if arrangement.arena <= K40 else 'does not fit'} into the card's 11580 MiB"
         case, ours = f"ResNet-1517 ({BATCH}), vdnn_all:m, facts {facts}", arrangement.arena / MIB
         yield Row(SYSTEM, "ResNet-1517 beside vDNN", case, "in all, MiB", None, ours, why)

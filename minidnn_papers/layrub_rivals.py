@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from minidnn.costs import profile
-from minidnn.study.compare import planned
+from minidnn.jobs.outcome import nearest
 from minidnn_papers import vdnn
 from minidnn_papers.concat import sliced
 from minidnn_papers.layrub_plans import TRAINING, caffes, lowered, title
@@ -43,7 +43,7 @@ def _whole(tell: Tell, figure: str, who: str, bars: Mapping[tuple[str, int], flo
 @cache
 def _arena(name: str, batch: int, policy: str) -> float:
     """MiB; some nets are in the figure and in the table."""
-    found, _ = planned(lowered(name, batch, "default", TRAINING), policy, caffes(profile("k40")))
+    found = nearest(lowered(name, batch, "default", TRAINING), policy, caffes(profile("k40"))).arrangement
     return found.arena / MIB
 
 

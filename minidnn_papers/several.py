@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from minidnn.costs import Costs
 from minidnn.costs.net import Network, among
+from minidnn.jobs.ranks import Iteration, iteration
 from minidnn.memory.planning import arrange
 from minidnn.program import Program
-from minidnn.study.ranks import Iteration, iteration
 
 MOST = 1 << 62  # bytes: more than any plan needs
 

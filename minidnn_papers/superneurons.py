@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from minidnn.costs import profile
+from minidnn.jobs.search import Largest, largest
+from minidnn.jobs.series import Series
 from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.budget import BudgetError
@@ -25,8 +27,6 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
-from minidnn.study.search import Largest, largest
-from minidnn.study.series import Series
 from minidnn_papers.layer_steps import LayerSteps, layer_steps
 from minidnn_papers.numbers import superneurons as papers
 from minidnn_papers.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidnn.costs import Costs
+from minidnn.jobs.compare import Result, simulated
 from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.memory.policies.papers.vdnn import feature_extraction
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Pass, Program, Role, nbytes
 from minidnn.programs.build import programs
-from minidnn.study.compare import Result, simulated
 
 FEATURE_MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
 GRADIENT_MAPS = frozenset({Role.GRADIENT})

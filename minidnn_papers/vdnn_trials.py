@@ -11,14 +11,13 @@ from dataclasses import replace
 
 from minidnn.costs import GPU, Costs, gpu
 from minidnn.costs.roofline import Number
-from minidnn.memory.execution.simulator import simulate
+from minidnn.jobs.compare import Result
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import complete
 from minidnn.memory.policies.papers.vdnn import every, feature_extraction, greedy, vdnn_conv
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
-from minidnn.study.compare import Result
 from minidnn_papers.row import MIB
 from minidnn_papers.vdnn_counted import Counted, count
 
@@ -67,4 +66,4 @@ def ended(p: Program, costs: Costs, with_: str) -> Counted | None:
         return None
     schedule = place(lower(p, complete(p, costs, plan)))
     arrangement = Arrangement.of("vdnn_dyn", {p.name: schedule}, costs.memory)
-    return count(Result("vdnn_dyn", arrangement, simulate(schedule, costs)))
+    return count(Result("vdnn_dyn", arrangement, costs))

@@ -7,13 +7,16 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
-from minidnn.report import raster
+from minidnn.report import raster, table
 from minidnn.report.html import tabled
+from minidnn.report.look import Cells, Look
 from minidnn.results import Document, Record
+from minidnn.version import __version__
+from minidnn.visible import say
 
 if TYPE_CHECKING:
     import pandas
@@ -28,13 +31,16 @@ def silent(text: str) -> None:
 
 
 class Answer(Sequence[R], Generic[D, R]):
-    """The rows of a result, as a sequence. `document` has all of it: docs/results.md says what its names mean."""
+    """The rows of a result, as a sequence. `document` has all of it: docs/results.md says what its names mean.
 
-    pictured: ClassVar[bool] = False  # whether there is a picture, for .svg and .png
-    paged: ClassVar[bool] = False  # whether there is a page, for .html
+    look:  how people see it. Without a picture in it there is none, nor files .svg and .png; likewise a page, for .html
+    notes: where its numbers come from, in sentences
+    """
 
-    def __init__(self, document: D, title: str) -> None:
-        self.document, self.title = document, title
+    look: Look
+
+    def __init__(self, document: D, title: str, notes: str = "") -> None:
+        self.document, self.title, self.notes = document, title, notes
 
     # ---- as a sequence
 
@@ -81,35 +87,47 @@ class Answer(Sequence[R], Generic[D, R]):
             writer.writerow(json.dumps(v) if isinstance(v, dict | list) else v for v in row.values())
         return out.getvalue()
 
-    def cells(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    def cells(self) -> Cells:
         """Headings and lines of the table for people."""
-        raise NotImplementedError
+        return self.look.cells(self.document)
 
     def says(self) -> list[str]:
         """Sentences below the table."""
-        return []
+        return [*([self.notes] if self.notes else []), *self.look.says(self.document)]
+
+    def show(self) -> None:
+        """Print the table, below its title and the notes, and the sentences."""
+        title = f"{self.title}. {self.notes}" if self.notes else self.title
+        table.plain(*self.cells(), title, spare=self.look.spare)
+        for sentence in self.says()[bool(self.notes) :]:
+            say(sentence)
 
     def picture(self) -> str:
-        """The picture, as SVG."""
-        raise NotImplementedError
+        """The picture, as SVG. Raises NotImplementedError where there is none."""
+        if self.look.picture is None:
+            raise NotImplementedError
+        return self.look.picture(self.document, self.title, self.notes)
 
     def page(self) -> str:
-        """The page, as HTML."""
-        raise NotImplementedError
+        """The page, as HTML. Raises NotImplementedError where there is none."""
+        if self.look.page is None:
+            raise NotImplementedError
+        return self.look.page(self.document, self.title, self.notes, __version__)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title}; {len(self)} rows>"
 
     def _repr_html_(self) -> str:
         """The table, and the picture if there is one, for a notebook."""
-        return tabled(self.title, *self.cells(), self.says()) + (self.picture() if self.pictured else "")
+        return tabled(self.title, *self.cells(), self.says()) + (self.picture() if ".svg" in self.suffixes() else "")
 
     # ---- as a file
 
     @classmethod
     def suffixes(cls) -> list[str]:
         """The suffixes of files that `save` writes."""
-        return [*([".html"] if cls.paged else []), *([".svg", ".png"] if cls.pictured else []), ".csv", ".json"]
+        look = cls.look
+        return [*([".html"] if look.page else []), *([".svg", ".png"] if look.picture else []), ".csv", ".json"]
 
     @classmethod
     def check(cls, path: str | Path, option: str = "") -> None:

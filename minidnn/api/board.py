@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.cards import ANY
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
+from minidnn.jobs.board import Budget, Contest, standings
+from minidnn.jobs.board import board as plan_all
 from minidnn.jobs.gpus import HOST, gpu, host_memory, named
 from minidnn.jobs.job import Source, read
 from minidnn.measuring.load import processors
@@ -18,11 +20,9 @@ from minidnn.memory.policies.bibliography import PAPERS, paper
 from minidnn.memory.policies.check import check_policies
 from minidnn.report import board as report
 from minidnn.report import board_charts, board_page
+from minidnn.report.look import Look
 from minidnn.results.board import Board as Document
-from minidnn.results.board import BoardRow, ContestRow, PaperRow, StandingRow
-from minidnn.study import board as study
-from minidnn.study.board import Budget, Cell, Contest, Found
-from minidnn.version import __version__
+from minidnn.results.board import BoardRow, PaperRow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,24 +36,10 @@ BUDGETS = ("100%", "70%", "50%", "30%", "15%")
 class Board(Answer[Document, BoardRow]):
     """The result of `minidnn.board`: a row for each policy on each net and GPU within each budget."""
 
-    pictured: ClassVar[bool] = True
-    paged: ClassVar[bool] = True
+    look = Look(report.cells, report.says, report.SPARED, board_charts.picture, board_page.page)
 
-    def __init__(self, document: Document, title: str, notes: str) -> None:
-        super().__init__(document, title)
-        self.notes = notes
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.cells(self.document)
-
-    def says(self) -> list[str]:
-        return [self.notes, *report.says(self.document)]
-
-    def picture(self) -> str:
-        return board_charts.picture(self.document, self.title, self.notes)
-
-    def page(self) -> str:
-        return board_page.page(self.document, self.title, self.notes, __version__)
+    def show(self) -> None:
+        report.show(self.document, self.title, self.notes)
 
 
 def main_policies() -> list[str]:
@@ -112,17 +98,17 @@ def of(
     for source in nets:
         contests += _contests(source, cards, given, ignore_unknown)
     try:
-        found = study.board(contests, budgets, policies, jobs or len(processors()), tell)
+        cells = plan_all(contests, budgets, policies, jobs or len(processors()), tell)
     finally:
         tell("")
     document = Document(
         format=given.get("format") or "float32",
-        rows=[_row(contest, cell) for contest, cell in found.each()],
-        contests=[_contest(found, number) for number in range(len(contests))],
-        standings=[_standing(s) for s in study.standings(found, policies)],
+        rows=[row for rows in cells.rows for row in rows],
+        contests=cells.contests,
+        standings=standings(cells, policies),
         papers=[row for policy in policies if (row := _paper(policy))],
         cells=len(contests) * len(budgets) * len(policies),
-        finished=found.finished,
+        finished=cells.finished,
     )
     count = (
         f"{len(nets)} net{'s' * (len(nets) != 1)}, {len(budgets)} budgets, {len(cards)} GPU{'s' * (len(cards) != 1)}"
@@ -178,32 +164,6 @@ def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown:
             )
         )  # fmt: skip
     return found
-
-
-def _row(contest: Contest, cell: Cell) -> BoardRow:
-    return BoardRow(
-        net=contest.net, batch=contest.batch, gpu=contest.gpu, budget_bytes=cell.budget, budget_part=cell.part,
-        policy=cell.policy, fits=cell.fits, failed=cell.failed, peak_bytes=cell.peak, step_seconds=cell.seconds,
-        bound_seconds=cell.bound, gap=cell.gap, moved_bytes=cell.moved, host_bytes=cell.host,
-        recomputed_ops=cell.again, smallest_budget_bytes=None if cell.host_refused else cell.smallest,
-        smallest_host_budget_bytes=cell.smallest if cell.host_refused else None, plan_seconds=cell.planning,
-        why=cell.why,
-    )  # fmt: skip
-
-
-def _contest(found: Found, number: int) -> ContestRow:
-    contest, ground = found.contests[number], found.grounds.get(number, study.Ground())
-    return ContestRow(
-        net=contest.net, batch=contest.batch, gpu=contest.gpu, title=contest.title, ops=contest.ops,
-        whole_bytes=ground.whole, free_seconds=ground.free, least_bytes=ground.least, why=ground.why,
-    )  # fmt: skip
-
-
-def _standing(s: study.Standing) -> StandingRow:
-    return StandingRow(
-        policy=s.policy, cells=s.cells, quickest=s.quickest, near=s.near, kept=s.kept, refused_cells=s.refused,
-        failed_cells=s.failed, median_gap=s.gap, plan_seconds=s.planning,
-    )  # fmt: skip
 
 
 def _paper(policy: str) -> PaperRow | None:

@@ -9,12 +9,15 @@ from minidnn import sizes
 from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
-from minidnn.jobs.gpus import HOST
+from minidnn.costs import gpus as known
+from minidnn.jobs.gpus import HOST, gpu, host_memory, named
 from minidnn.jobs.job import Job, Source, read
-from minidnn.report import cards as report
+from minidnn.jobs.outcome import free, nearest
+from minidnn.memory.policies import BUDGETED
+from minidnn.program import Program
+from minidnn.report.cards import LOOK
 from minidnn.results.budgets import CardRow
 from minidnn.results.budgets import Cards as Document
-from minidnn.study import cards as study
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,16 +25,13 @@ if TYPE_CHECKING:
     from minidnn.jobs.setting import Given
 
 ANY = "a100"  # a GPU whose ops are fused as those of any other
+SLOWER = 0.01  # a card is enough without loss if a step takes at most so much more, as a part of it
 
 
 class Cards(Answer[Document, CardRow]):
     """The result of `minidnn.cards`: a row for each GPU with a profile, the least memory first."""
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.cells(self.rows)
-
-    def says(self) -> list[str]:
-        return report.says(self.rows)
+    look = LOOK
 
 
 def cards(
@@ -54,15 +54,39 @@ def cards(
 
 
 def of(about: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
-    """The cards of a subject that was read for the GPU `ANY`."""
+    """The cards of a subject that was read for the GPU `ANY`, the least memory first."""
     host_budget = None if about.host_assumed else about.setting.host_budget
+    programs = [program.late() for program in about.programs]
+    names = list(dict.fromkeys(map(named, known() if gpus is None else gpus)))
+    rows = []
     try:
-        found = study.cards(about.programs, about.train.name, tell, host_budget, gpus)
+        for number, name in enumerate(names):
+            tell(f"{name}: GPU {number + 1} of {len(names)}")
+            rows.append(_row(about, programs, name, host_memory(name) if host_budget is None else host_budget))
     finally:
         tell("")
-    rows = [card.row(about.batch) for card in found]
+    rows.sort(key=lambda row: (row.memory_bytes, row.gpu))
     document = Document(rows=rows, net=about.name, batch=about.batch, format=about.setting.format)
     title = f"{header.title(about)}. Simulated: the plans of best within each GPU's memory"
     if about.host_assumed:
         title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"
     return Cards(document, title)
+
+
+def _row(about: Job, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:
+    """What a step takes on this GPU. Bytes of a plan that does not fit are those of the smallest that there is. A plan
+    that fits is one for endless memory, too."""
+    card = gpu(name)
+    costs = card.costs(name)
+    loose = free(programs, costs, about.train.name).seconds
+    one = nearest(programs, BUDGETED, costs, costs.memory, host_budget, about.train.name)
+    seconds = one.seconds if one.fits else None
+    loose = loose if seconds is None else min(loose, seconds)
+    return CardRow(
+        gpu=name, title=card.title, memory_bytes=costs.memory, fits=one.fits, peak_bytes=one.arrangement.arena,
+        host_bytes=one.arrangement.off_device, host_budget_bytes=host_budget, step_seconds=seconds,
+        free_seconds=loose,
+        samples_per_second=None if seconds is None or about.batch is None else about.batch / seconds,
+        bound_seconds=one.schedule.plan.bound if one.fits else None,
+        lossless=seconds is not None and seconds <= loose * (1 + SLOWER),
+    )  # fmt: skip

@@ -10,15 +10,15 @@ from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.api.plan import listed
 from minidnn.backends import open_device
+from minidnn.jobs import ranks
+from minidnn.jobs.compare import simulated
 from minidnn.jobs.job import Job, Source, read
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies
 from minidnn.results.policies import Comparison as Document
-from minidnn.study import ranks
-from minidnn.study.compare import simulated
-from minidnn.study.run import ran
-from minidnn.study.runners import runner
+from minidnn.training.comparison import ran
+from minidnn.training.runners import runner
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -75,7 +75,7 @@ def of(about: Job, policies: Sequence[str] = (), steps: int | None = None, tell:
     if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
         for r in results:
-            r.more |= ranks.told(about, r.policy, r.arrangement, costs)
+            r.more |= ranks.columns(about, r.policy, r.arrangement, costs)
         document = Document(rows=[r.row() for r in results], **header.of_plan(about, costs))
         notes = header.notes(about, costs)
         limit = costs.memory if limit is None and about.gpu is not None else limit

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from minidnn import sizes
 from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
+from minidnn.costs import Costs
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome
+from minidnn.memory.joint.bound import Bound
+from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies
-from minidnn.report import frontier as report
+from minidnn.program import Program
+from minidnn.report.frontier import LOOK
 from minidnn.results.budgets import BoundRow, FrontierRow
 from minidnn.results.budgets import Frontier as Document
-from minidnn.study import frontier as study
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,26 +29,13 @@ if TYPE_CHECKING:
     from minidnn.jobs.setting import Given
 
 POINTS = 12
+BOUNDS = 64  # budgets at which the bound is drawn
 
 
 class Frontier(Answer[Document, FrontierRow]):
     """The result of `minidnn.frontier`: a row for each policy at each budget that it keeps."""
 
-    pictured: ClassVar[bool] = True
-
-    def __init__(self, document: Document, title: str, notes: str) -> None:
-        super().__init__(document, title)
-        self.notes = notes
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.cells(self.rows)
-
-    def says(self) -> list[str]:
-        return [self.notes, *report.says(self.document.least_bytes, self.document.reached_bytes)]
-
-    def picture(self) -> str:
-        bounds = [(b.budget_bytes, b.bound_seconds) for b in self.document.bounds]
-        return report.picture(self.rows, bounds, f"{self.title}: seconds of a step against its bytes", self.notes)
+    look = LOOK
 
 
 def frontier(
@@ -85,21 +77,14 @@ def of(
             raise InvalidInput("--step: needs a larger --budget, which it is taken from and added to")
         budgets = [budget - step, budget, budget + step]
     try:
-        found = study.frontier(
+        found = sweep(
             about.programs, policies, costs, points, about.train.name, tell, budgets, about.setting.host_budget
         )
     except NoSolver as reason:
         raise InvalidInput(f"a frontier {reason}") from None
     finally:
         tell("")
-    document = Document(
-        rows=[p.row() for p in found.points],
-        bounds=[BoundRow(budget_bytes=b, bound_seconds=s) for b, s in found.bounds],
-        least_bytes=found.least,
-        reached_bytes=found.reached,
-        **header.of_plan(about, costs),
-    )
-    return Frontier(document, header.title(about), header.notes(about, costs))
+    return Frontier(Document(**found, **header.of_plan(about, costs)), header.title(about), header.notes(about, costs))
 
 
 def _bytes(step: int | str | None) -> int | None:
@@ -107,3 +92,72 @@ def _bytes(step: int | str | None) -> int | None:
         return None if step is None else sizes.parse(step)
     except ValueError as error:
         raise InvalidInput(f"step: {error}") from None
+
+
+def sweep(
+    programs: Sequence[Program],
+    policies: Sequence[str],
+    costs: Costs,
+    count: int,
+    name: str = "TRAIN",
+    tell: Tell = silent,
+    budgets: Sequence[int] = (),
+    host_budget: int | None = None,
+) -> dict[str, Any]:
+    """The plans of `best` and of these policies at `count` budgets, from the bound's least one to `WHOLE`'s arena: the
+    rows, the bounds, and the least bytes of both, as a document has them.
+
+    budgets: these are asked instead, in rising order
+    host_budget: bytes on the host, pinned and pageable; None: no limit
+
+    The programs' inputs come by trips within the step, so that all rows mean the same. A plan for a smaller budget
+    serves a larger one. So `best` never gets slower as the budget grows. A policy has no row at a budget that it cannot
+    keep.
+
+    Raises linear.NoSolver without the package highspy.
+    """
+    programs = [program.late() for program in programs]
+    train = next(program for program in programs if program.name == name)
+    family = bounds(train, costs, host_budget)
+    least, whole = family.least(), free(programs, costs, name).arrangement.arena
+    curve, reached = _curve(family, least, whole), None
+    if not budgets:
+        tell(f"{BUDGETED}: the least budget")
+        refused = outcome(programs, BUDGETED, costs, least, host_budget, name).refused
+        reached = least if refused is None else refused.smallest
+        between = [least + (whole - least) * k // (count - 1) for k in range(count)]
+        budgets = [reached, *(budget for budget in between if budget > reached)]
+    limits = {budget: bound_at(train, costs, budget, host_budget) for budget in budgets}
+    rows = []
+    for policy in dict.fromkeys((BUDGETED, *policies)):
+        before: Outcome | None = None
+        for number, budget in enumerate(budgets):
+            tell(f"{policy}: budget {number + 1} of {len(budgets)}")
+            now = outcome(programs, policy, costs, budget, host_budget, name)
+            if policy == BUDGETED and before and (not now.fits or before.seconds < now.seconds):
+                now = before
+            if now.fits:
+                before = now
+                rows.append(_row(now, budget, limits[budget]))
+    return {"rows": rows, "bounds": curve, "least_bytes": least, "reached_bytes": reached}
+
+
+def _curve(family: Family, least: int, whole: int) -> list[BoundRow]:
+    """The bound from `least` bytes to `whole`. What bounds a larger budget bounds a smaller one."""
+    rows, seconds = [], 0.0
+    for k in reversed(range(BOUNDS + 1)):
+        budget = least + (whole - least) * k // BOUNDS
+        if (at := family.at(budget)) is not None:
+            seconds = max(seconds, at.seconds)
+            rows.append(BoundRow(budget_bytes=budget, bound_seconds=seconds))
+    return rows[::-1]
+
+
+def _row(one: Outcome, budget: int, bound: Bound | None) -> FrontierRow:
+    seconds, price = (None, None) if bound is None else (bound.seconds, bound.price)
+    return FrontierRow(
+        policy=one.policy, budget_bytes=budget, peak_bytes=one.arrangement.arena, step_seconds=one.seconds,
+        bound_seconds=seconds, gap=None if seconds is None else one.seconds / seconds - 1, price=price,
+        offload_bytes=one.copies["offload_bytes"], host_bytes=one.arrangement.off_device,
+        recomputed_ops=one.recomputed,
+    )  # fmt: skip

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from minidnn import sizes
 from minidnn.api.answer import Answer
 from minidnn.api.steps import Steps
+from minidnn.jobs.compare import Result
 from minidnn.report import compare as page
 from minidnn.report import policies as report
 from minidnn.report.draw import picture
+from minidnn.report.look import Look
 from minidnn.report.markup import placeless
 from minidnn.report.panel import Panel, panel
 from minidnn.report.step import Step
 from minidnn.results.policies import Comparison, Plans, PolicyRow
-from minidnn.study.compare import Result
 from minidnn.version import __version__
 
 D = TypeVar("D", bound=Plans | Comparison)
@@ -24,30 +25,22 @@ D = TypeVar("D", bound=Plans | Comparison)
 class Pictured(Answer[D, PolicyRow]):
     """A row per policy. limit: bytes that were allowed; None: as many as there are."""
 
-    pictured: ClassVar[bool] = True
-    paged: ClassVar[bool] = True
+    look = Look(lambda document: report.cells(document["rows"]), lambda document: report.says(document["rows"]))
 
     def __init__(self, document: D, title: str, notes: str, results: Sequence[Result], limit: int | None) -> None:
-        super().__init__(document, title)
-        self.notes, self.results, self.limit = notes, results, limit
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.cells(self.rows)
-
-    def says(self) -> list[str]:
-        refused = [f"refused: {row.why}" for row in self.rows if row.why]
-        return [
-            self.notes,
-            *report.tiers(self.rows),
-            *report.bounded(self.rows),
-            *report.noise(self.rows),
-            *report.equal(self.rows),
-            *refused,
-        ]
+        super().__init__(document, title, notes)
+        self.results, self.limit = results, limit
 
     @property
     def rows(self) -> list[PolicyRow]:
         return self.document.rows
+
+    def show(self) -> None:
+        report.show(self.rows, f"{self.title}. {self.notes}")
+
+    @classmethod
+    def suffixes(cls) -> list[str]:
+        return [".html", ".svg", ".png", ".csv", ".json"]
 
     def panels(self) -> list[Panel]:
         """The data of each policy's picture."""

@@ -10,19 +10,20 @@ from minidnn.api import header
 from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.costs import Costs
+from minidnn.jobs import ranks
+from minidnn.jobs.change import Asked, Change
+from minidnn.jobs.compare import Result, simulated
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.outcome import Outcome, attempt, nearest
 from minidnn.jobs.ram import Ram, Residence
+from minidnn.jobs.remedies import remedies
 from minidnn.memory.budget import BudgetError, RamError, of_budget
 from minidnn.memory.policies.check import check_policies
-from minidnn.memory.schedule import Arrangement, Schedule
+from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
 from minidnn.programs.hosting import STATES
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
-from minidnn.study import ranks
-from minidnn.study.change import Asked, Change
-from minidnn.study.compare import Result, planned, simulated
-from minidnn.study.remedies import remedies
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -98,21 +99,21 @@ def of(about: Job, policies: Sequence[str]) -> Plans:
     costs = about.costs()
     here = Residence.of(about, unread=True)
 
-    def made(policy: str) -> tuple[Arrangement, BudgetError | None]:
-        if setting.ram is not None:
-            try:
-                return here.arranged(about.programs, policy, costs, setting), None
-            except RamError as error:
-                return planned(about.programs, policy, costs, setting.budget, setting.host_budget)[0], error
-            except BudgetError:
-                pass  # `planned` says what would do
-        return planned(about.programs, policy, costs, setting.budget, setting.host_budget)
+    name = about.train.name
+
+    def within_ram(policy: str) -> Outcome:
+        one = attempt(policy, costs, name, lambda: here.arranged(about.programs, policy, costs, setting))
+        if one.fits:
+            return one
+        budgeted = nearest(about.programs, policy, costs, setting.budget, setting.host_budget, name)
+        return replace(budgeted, refused=one.refused) if isinstance(one.refused, RamError) else budgeted
 
     results = simulated(
-        about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name, made
-    )
+        about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, name,
+        None if setting.ram is None else within_ram,
+    )  # fmt: skip
     for r in results:
-        r.more |= ranks.told(about, r.policy, r.arrangement, costs)
+        r.more |= ranks.columns(about, r.policy, r.arrangement, costs)
     rams = {r.policy: here.ram(r.arrangement) for r in results}
     if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
         for r in results:
@@ -121,7 +122,7 @@ def of(about: Job, policies: Sequence[str]) -> Plans:
 
 
 def _answer(about: Job, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
-    """Why the policy was refused, and what would fit (study/remedies.py, report/refusal.py)."""
+    """Why the policy was refused, and what would fit (jobs/remedies.py, report/refusal.py)."""
     setting = about.setting
     formats = about.narrower()
     more = STATES[STATES.index(setting.state) + 1 :] if about.solver is not None and setting.ranks is None else ()
@@ -138,7 +139,6 @@ def _answer(about: Job, policy: str, refused: BudgetError, costs: Costs, tell: T
         return other.programs, replace(known, staging=staging)
 
     try:
-        found = remedies(asked, refused, varied, about.train.name, tell)
+        return remedies(asked, refused, varied, about.train.name, tell)
     finally:
         tell("")
-    return found.told(policy, refused)

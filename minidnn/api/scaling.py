@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from minidnn.api import header
 from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.ranks import curve
 from minidnn.memory.policies.check import check_policies
-from minidnn.report import ranks as report
+from minidnn.report.ranks import LOOK
 from minidnn.results.ranks import Scaling as Document
 from minidnn.results.ranks import ScalingRow
-from minidnn.study.ranks import curve
-from minidnn.version import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,24 +27,7 @@ MOST = 1 << 16  # ranks
 class Scaling(Answer[Document, ScalingRow]):
     """The result of `minidnn.scaling`: a row for each policy on each number of ranks."""
 
-    pictured: ClassVar[bool] = True
-    paged: ClassVar[bool] = True
-
-    def __init__(self, document: Document, title: str, notes: str) -> None:
-        super().__init__(document, title)
-        self.notes = notes
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.cells(self.rows)
-
-    def says(self) -> list[str]:
-        return [self.notes, *report.says(self.rows)]
-
-    def picture(self) -> str:
-        return report.picture(self.rows, f"{self.title}: speed over that of as many devices alone", self.notes)
-
-    def page(self) -> str:
-        return report.page(self.rows, self.title, self.notes, __version__)
+    look = LOOK
 
 
 def scaling(

@@ -14,6 +14,8 @@ from minidnn.api.plan import listed
 from minidnn.costs import Costs
 from minidnn.errors import InvalidInput, near
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.search import Largest, Try, excluded, largest
+from minidnn.jobs.sized import KINDS, Read, Sized
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.policies import names
@@ -21,8 +23,6 @@ from minidnn.memory.policies.check import check_policies
 from minidnn.report import search as report
 from minidnn.results.budgets import Excluded, SearchRow
 from minidnn.results.budgets import Search as Document
-from minidnn.study.search import Largest, Try, excluded, largest
-from minidnn.study.sized import KINDS, Read, Sized
 from minidnn.visible import say_once
 
 if TYPE_CHECKING:
@@ -31,21 +31,18 @@ if TYPE_CHECKING:
     from minidnn.jobs.setting import Given
 
 SECONDS = 600
-Watch = Callable[[str, Try, int], None]  # (policy, one plan, bytes of the budget)
+Watch = Callable[[str, int, Try], None]  # (policy, bytes of the budget, one plan)
 
 
 class Search(Answer[Document, SearchRow]):
-    """The result of `minidnn.search`: a row per policy. max: "batch", "size" or "depth"."""
+    """The result of `minidnn.search`: a row per policy."""
+
+    look = report.look("batch")
 
     def __init__(self, document: Document, title: str, max: str) -> None:
+        """max: "batch", "size" or "depth" """
         super().__init__(document, title)
-        self.max = max
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.cells(self.document, self.max)
-
-    def says(self) -> list[str]:
-        return report.says(self.document, self.max)
+        self.look = report.look(max)
 
 
 def search(
@@ -86,7 +83,7 @@ def of(
     policies: Sequence[str] = (),
     step: int | None = None,
     seconds: float = SECONDS,
-    watch: Watch = lambda policy, tried, budget: None,
+    watch: Watch = lambda policy, budget, tried: None,
     tell: Tell = silent,
     interrupted: Callable[[Search], object] = lambda found: None,
 ) -> Search:
@@ -116,7 +113,7 @@ def of(
         for policy in policies:
             found = largest(
                 sized.make, sized.series, policy, costs, budget, sized.probes, setting.host_budget, seconds,
-                partial(_watched, watch, policy, budget),
+                partial(watch, policy, budget),
             )  # fmt: skip
             rows.append(_row(found, max, sized, costs, budget))
         beyond = _excluded(sized, replace(costs, host=setting.host_budget), budget, rows, max, tell)
@@ -127,10 +124,6 @@ def of(
     return answer()
 
 
-def _watched(watch: Watch, policy: str, budget: int, tried: Try) -> None:
-    watch(policy, tried, budget)
-
-
 def _excluded(sized: Sized, costs: Costs, budget: int, rows: Any, what: str, tell: Tell) -> Excluded | None:
     """The smallest size that the bound excludes; None if there is none, or no solver."""
     most = max((row[what] for row in rows if row[what] is not None), default=None)
@@ -139,13 +132,12 @@ def _excluded(sized: Sized, costs: Costs, budget: int, rows: Any, what: str, tel
         tell(f"the bound of {what} {size}")
 
     try:
-        found = excluded(sized.make, sized.series, costs, budget, most, ask)
+        return excluded(sized.make, sized.series, costs, budget, most, what, ask)
     except NoSolver as reason:
         say_once(f"minidnn: no bound, since that {reason}")
         return None
     finally:
         tell("")
-    return None if found is None else Excluded(**{what: found.size}, least_bytes=found.least)
 
 
 def _row(found: Largest, what: str, sized: Sized, costs: Costs, budget: int) -> SearchRow:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from minidnn.api import header
 from minidnn.api.answer import Answer
 from minidnn.api.steps import Steps
+from minidnn.costs import Costs
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.outcome import outcome
 from minidnn.jobs.profile import profiled
-from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import Trace
+from minidnn.memory.plan import Plan
 from minidnn.memory.policies.check import check_policies
+from minidnn.memory.schedule import Compute, Schedule
+from minidnn.program import Op, Pass, Program
 from minidnn.report import time as report
 from minidnn.report.step import Step
-from minidnn.report.table import duration
-from minidnn.results.times import AlgorithmTime, LayerTime
+from minidnn.results.times import AlgorithmSum, AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
 from minidnn.results.times import LayerTimes as LayerDocument
-from minidnn.study.algorithms import algorithms as rows_of
-from minidnn.study.algorithms import sums
-from minidnn.study.compare import planned
-from minidnn.study.runners import runner
-from minidnn.study.time import layers
+from minidnn.training.runners import runner
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,10 +31,19 @@ if TYPE_CHECKING:
     from minidnn.jobs.setting import Given
 
 STEPS = 10
+# an op's pass -> the column that its seconds are added to; a recomputed op counts as backward, since it runs then
+COLUMNS = {
+    "forward": "forward_seconds",
+    "loss": "forward_seconds",
+    "backward": "backward_seconds",
+    "update": "update_seconds",
+}
 
 
 class LayerTimes(Answer[LayerDocument, LayerTime]):
     """The result of `minidnn.time`: a row per layer, in forward order."""
+
+    look = report.LAYERS
 
     def __init__(self, document: LayerDocument, title: str, steps: Steps) -> None:
         super().__init__(document, title)
@@ -43,27 +53,11 @@ class LayerTimes(Answer[LayerDocument, LayerTime]):
         """The median step, to be written for other programs."""
         return self._steps
 
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.layer_cells(self.rows)
-
-    def says(self) -> list[str]:
-        return [f"one step: {duration(self.document.step_seconds)}"]
-
 
 class AlgorithmTimes(Answer[AlgorithmDocument, AlgorithmTime]):
     """The result of `minidnn.algorithms`: a row per algorithm of each convolution pass."""
 
-    @property
-    def sums(self) -> dict[str, Any]:
-        """Over all ops, with the algorithms that the policy chose, the fastest ones, and those of least workspace."""
-        document = self.document
-        return {"chosen": document.chosen_sum, "fastest": document.fastest_sum, "least": document.least_sum}
-
-    def cells(self) -> tuple[list[str], list[list[str]]]:
-        return report.algorithm_cells(self.rows, self.document.policy)
-
-    def says(self) -> list[str]:
-        return report.sum_sentences(self.sums, self.document.policy)
+    look = report.ALGORITHMS
 
 
 def time(
@@ -94,11 +88,8 @@ def of(about: Job, iterations: int | None = None) -> LayerTimes:
     budget, host_budget = about.setting.budget, about.setting.host_budget
     simulated = about.gpu is not None or about.setting.ranks is not None
     if simulated:
-        arrangement, refused = planned(about.programs, policy, costs, budget, host_budget)
-        if refused is not None:
-            raise refused
-        schedule = arrangement.schedules[about.train.name]
-        traces = [simulate(schedule, costs)]
+        one = outcome(about.programs, policy, costs, budget, host_budget, about.train.name)
+        schedule, traces = one.schedule, [one.trace]
         notes, fields = header.notes(about, costs), header.of_plan(about, costs)
     else:
         running = runner(about)(policy, costs, budget)
@@ -112,7 +103,7 @@ def of(about: Job, iterations: int | None = None) -> LayerTimes:
         notes = f"Median of {len(traces)} steps. Run on {header.device_of(about)}."
     seconds = median(t.seconds for t in traces)
     document = LayerDocument(
-        rows=layers(schedule, traces), **fields, policy=policy, step_seconds=seconds, timed_steps=len(traces)
+        rows=layer_rows(schedule, traces), **fields, policy=policy, step_seconds=seconds, timed_steps=len(traces)
     )
     trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
     step = Step(policy, schedule, trace, not simulated, document.device)
@@ -145,13 +136,86 @@ def algorithms_of(about: Job) -> AlgorithmTimes:
         costs, _, _ = profiled(about)
         notes = f"Measured on {header.device_of(about)}."
     setting = about.setting
-    arrangement, refused = planned(about.programs, policy, costs, setting.budget, setting.host_budget)
-    if refused is not None:
-        raise refused
-    rows = rows_of(about.train, arrangement.schedules[about.train.name].plan, costs)
+    one = outcome(about.programs, policy, costs, setting.budget, setting.host_budget, about.train.name)
+    rows = algorithm_rows(about.train, one.schedule.plan, costs)
     total = sums(rows)
     document = AlgorithmDocument(
         rows=rows, **header.of_plan(about, costs), policy=policy,
         chosen_sum=total["chosen"], fastest_sum=total["fastest"], least_sum=total["least"],
     )  # fmt: skip
     return AlgorithmTimes(document, f"{header.title(about)}. {notes}")
+
+
+def layer_rows(schedule: Schedule, traces: Sequence[Trace]) -> list[LayerTime]:
+    """A row per layer in forward order. A layer's seconds are the sum over its ops of their medians over the traces."""
+    taken: dict[int, list[float]] = {}
+    for trace in traces:
+        for span in trace.spans:
+            taken.setdefault(span.index, []).append(span.end - span.start)
+    rows: dict[str, dict[str, Any]] = {
+        layer: {"layer": layer, **dict.fromkeys(COLUMNS.values(), 0.0)} for layer in schedule.program.layers
+    }
+    for index, seconds in taken.items():
+        x = schedule.instructions[index]
+        if isinstance(x, Compute):
+            layer = x.op.whole.layer
+            row = rows.setdefault(layer, {"layer": layer, **dict.fromkeys(COLUMNS.values(), 0.0)})
+            row["backward_seconds" if x.run else COLUMNS[x.op.during.value]] += median(seconds)
+    total = sum(row[c] for row in rows.values() for c in set(COLUMNS.values())) or 1.0
+    for row in rows.values():
+        row["share"] = sum(row[c] for c in set(COLUMNS.values())) / total
+    return [LayerTime(**row) for row in rows.values()]
+
+
+def algorithm_rows(program: Program, plan: Plan, costs: Costs) -> list[AlgorithmTime]:
+    """A row per algorithm of each convolution pass, and of every other op with more than one algorithm.
+
+    The rows are sorted by layer, in the order of forward."""
+    place = {layer: k for k, layer in enumerate(program.layers)}
+    rows = []
+    for op in sorted(program.ops, key=lambda op: place.get(op.whole.layer, len(place))):
+        choices = costs.choices(op)
+        for c in choices if len(choices) > 1 or _convolves(op) else ():
+            rows.append(
+                AlgorithmTime(
+                    layer=op.layer,
+                    part=_part(op),
+                    op=op.name,
+                    algorithm=c.algorithm.name,
+                    workspace_bytes=c.algorithm.workspace,
+                    op_seconds=c.seconds,
+                    chosen=c.algorithm == plan.algorithm[op],
+                )
+            )
+    return rows
+
+
+def _part(op: Op) -> str:
+    """The verb of the op's kind; of its name, where the kind is another pass's, as in a Deconvolution."""
+    verb = op.kind.split(".", 1)[1]
+    return verb if verb.startswith("backward") == (op.during is Pass.BACKWARD) else op.name.rsplit(".", 1)[1]
+
+
+def _convolves(op: Op) -> bool:
+    return op.family == "convolution" and op.kind != "convolution.backward_bias"
+
+
+def sums(rows: Sequence[AlgorithmTime]) -> dict[str, AlgorithmSum]:
+    """The sum of seconds over all ops and the largest workspace, for three choices of algorithms.
+
+    These are the plan's ("chosen"), the fastest ("fastest"), and those of least workspace ("least")."""
+    ops: dict[str, list[AlgorithmTime]] = {}
+    for row in rows:
+        ops.setdefault(row.op, []).append(row)
+    taken = {
+        "chosen": [row for row in rows if row.chosen],
+        "fastest": [min(of, key=lambda row: (row.op_seconds, row.workspace_bytes)) for of in ops.values()],
+        "least": [min(of, key=lambda row: (row.workspace_bytes, row.op_seconds)) for of in ops.values()],
+    }
+    return {
+        which: AlgorithmSum(
+            op_seconds=sum(row.op_seconds for row in of),
+            workspace_bytes=max((row.workspace_bytes for row in of), default=0),
+        )
+        for which, of in taken.items()
+    }

@@ -1,13 +1,16 @@
 """The minibatch of the highest throughput, and a learning rate to match.
 
-It is AccUDNN-style: of the paper's own tuner little is known (study/tune.py).
+It is AccUDNN-style: of the paper's own tuner little is known (jobs/tune.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from minidnn import sizes
 from minidnn.api import header
@@ -17,6 +20,8 @@ from minidnn.costs import Costs, measurements
 from minidnn.data import DataError, source_of
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.ranks import curve
+from minidnn.jobs.tune import Curve, ceiling, of_batch, sweep
 from minidnn.measuring.ops import measure
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies
@@ -24,10 +29,9 @@ from minidnn.report import tune as report
 from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
 from minidnn.results.ranks import ScalingRow
-from minidnn.study.ranks import curve
-from minidnn.study.runners import runner
-from minidnn.study.scaling import REFERENCE, SAMPLES, matched
-from minidnn.study.tune import Curve, Point, ceiling, planned, ran, sweep
+from minidnn.training.comparison import Open
+from minidnn.training.linear_scaling import REFERENCE, SAMPLES, matched
+from minidnn.training.runners import runner
 from minidnn.version import __version__
 
 if TYPE_CHECKING:
@@ -37,14 +41,13 @@ if TYPE_CHECKING:
 
 POLICY = BUDGETED  # the policy that batches are tuned under, where neither file nor option names one
 COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # solver fields that count iterations
-Watch = Callable[[str, Point], object]  # (policy, one batch)
+Watch = Callable[[str, TuneRow], object]  # (policy, one batch)
 
 
 class Tuning(Answer[Document, TuneRow]):
     """The result of `minidnn.tune`: a row per batch that was tried. sentences: the conclusions."""
 
-    pictured: ClassVar[bool] = True
-    paged: ClassVar[bool] = True
+    look = report.LOOK
 
     def __init__(self, document: Document, title: str, sentences: list[str]) -> None:
         super().__init__(document, title)
@@ -55,14 +58,11 @@ class Tuning(Answer[Document, TuneRow]):
         """The batch of the highest throughput; None: no batch fits."""
         return next((row for row in self.rows if row.batch == self.document.best), None)
 
-    def cells(self) -> tuple[Any, list[list[str]]]:
-        return report.cells(self.document)
-
     def says(self) -> list[str]:
         return self.sentences
 
-    def picture(self) -> str:
-        return report.picture(self.document, self.title)
+    def show(self) -> None:
+        report.show(self.document, self.title, self.sentences)
 
     def page(self) -> str:
         return report.page(self.document, self.title, self.sentences, __version__)
@@ -102,7 +102,7 @@ def of(
     samples: int | None = None,
     measured: bool = False,
     counts: Sequence[int] = (),
-    watch: Watch = lambda policy, point: None,
+    watch: Watch = lambda policy, row: None,
 ) -> Tuning:
     """Tune a subject: find its batch, learning rate and seconds of an epoch."""
     if measured and about.gpu:
@@ -119,17 +119,20 @@ def of(
     budgets = about.setting.budget, about.setting.host_budget
     found = sweep(
         about.at_batch, about.batch, policy, costs, *budgets, grid, about.train.name,
-        lambda point: watch(policy, point),
+        partial(watch, policy),
     )  # fmt: skip
     found = _with_one(about, found, policy, costs)
     best, why = found.best, ""
     match = None
-    largest = max(point.batch for point in found.points)
+    largest = max(row.batch for row in found.rows)
     most = ranks * ceiling(about.at_batch(largest), largest, costs, about.train.name)
     if best is not None:
         match, why = _matched(about, best.batch * ranks, epoch, ranks)
     document = Document(
-        rows=[p.row(epoch) for p in found.points],
+        rows=[
+            row.model_copy(update={"epoch_seconds": epoch / row.samples_per_second if row.fits else None})
+            for row in found.rows
+        ],
         **header.of_plan(about, costs),
         policy=policy,
         budget_bytes=budgets[0],
@@ -138,7 +141,7 @@ def of(
         ratio=found.ratio,
         enough=None if found.enough is None else found.enough.batch,
         most_samples_per_second=most,
-        behind=None if best is None else 1 - best.rate / most,
+        behind=None if best is None else 1 - best.samples_per_second / most,
         formats=[] if best is None else _formats(about, best.batch, policy, costs),
         grid=found.grid,
         multiple_of=found.multiple,
@@ -155,24 +158,25 @@ def of(
     return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
 
 
-def _scaling(about: Job, best: Point | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
+def _scaling(about: Job, best: TuneRow | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
     """The best batch on these numbers of ranks."""
     return [] if best is None or not counts else [*curve(about.varied(batch=best.batch), [policy], counts, costs)]
 
 
 def _with_one(about: Job, found: Curve, policy: str, costs: Costs) -> Curve:
-    """The curve, with one rank's seconds of the batches that sentences tell of."""
+    """The curve, with the efficiency of the batches that sentences tell of."""
     if (about.setting.ranks or 1) == 1:
         return found
     one, budgets = about.varied(ranks=1), (about.setting.budget, about.setting.host_budget)
-    told = {p.batch for p in (found.best, found.unmoved) if p is not None}
-    points = []
-    for p in found.points:
-        if p.batch in told:
-            alone = planned(one.at_batch(p.batch), p.batch, policy, costs, *budgets, one.train.name)
-            p = replace(p, alone=alone.seconds if alone.fits else None)
-        points.append(p)
-    return replace(found, points=tuple(points))
+    named = {row.batch for row in (found.best, found.unmoved) if row is not None}
+    rows = []
+    for row in found.rows:
+        if row.batch in named:
+            alone = of_batch(one.at_batch(row.batch), row.batch, policy, costs, *budgets, one.train.name)
+            part = alone.step_seconds / row.step_seconds if alone.fits and row.step_seconds else None
+            row = row.model_copy(update={"efficiency": part})
+        rows.append(row)
+    return replace(found, rows=tuple(rows))
 
 
 def _formats(about: Job, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
@@ -180,11 +184,12 @@ def _formats(about: Job, batch: int, policy: str, costs: Costs) -> list[FormatRo
     found = []
     for format in about.narrower():
         programs = about.varied(batch=batch, format=format).programs
-        point = planned(
+        row = of_batch(
             programs, batch, policy, costs, about.setting.budget, about.setting.host_budget, about.train.name
         )
-        if point.fits:
-            found.append(FormatRow(format=format, step_seconds=point.seconds, samples_per_second=point.rate))
+        if row.fits:
+            speed = row.samples_per_second
+            found.append(FormatRow(format=format, step_seconds=row.step_seconds, samples_per_second=speed))
     return found
 
 
@@ -239,13 +244,28 @@ def _measured(about: Job, found: Curve, policy: str) -> list[MeasuredRow]:
     """The best batch and the largest that does not swap, planned with measured costs, and run if they fit."""
     budgets = about.setting.budget, about.setting.host_budget
     checked = []
-    for batch in dict.fromkeys(p.batch for p in (found.best, found.unmoved) if p is not None):
+    for batch in dict.fromkeys(row.batch for row in (found.best, found.unmoved) if row is not None):
         device = open_device(about.setting.device)
         programs = about.at_batch(batch)
         costs = measure(device, programs, measurements(device))
-        point = planned(programs, batch, policy, costs, *budgets, about.train.name)
-        point = ran(runner(about, batch), point, policy, costs, budgets[0]) if point.fits else point
+        row = of_batch(programs, batch, policy, costs, *budgets, about.train.name)
+        seconds = _run(runner(about, batch), policy, costs, budgets[0]) if row.fits else None
         checked.append(
-            MeasuredRow(batch=batch, step_seconds=point.seconds, measured_step_seconds=point.measured, why=point.why)
+            MeasuredRow(batch=batch, step_seconds=row.step_seconds, measured_step_seconds=seconds, why=row.why)
         )
     return checked
+
+
+def _run(open_runner: Open, policy: str, costs: Costs, budget: int | None, steps: int = 4) -> float:
+    """Seconds of a step: the median of so many that are run after a first one."""
+    running = open_runner(policy, costs, budget)
+    try:
+        running.step()
+        taken = []
+        for _ in range(steps):
+            began = perf_counter()
+            running.step()
+            taken.append(perf_counter() - began)
+    finally:
+        running.close()
+    return median(taken)

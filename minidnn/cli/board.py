@@ -33,7 +33,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import board
-    from minidnn.report import board as report
 
     subject.check_report(args, board.Board)
     budgets = [board.budget_of(text) for text in args.budgets or board.BUDGETS]
@@ -41,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
         args.nets, budgets, args.gpus or board.GPUS, args.policies or (), args.jobs, given(args), args.ignore_unknown,
         status,
     )  # fmt: skip
-    subject.deliver(args, found, lambda: report.show(found.document, found.title, found.notes))
+    subject.deliver(args, found)
     return 0 if found.document.finished else 130

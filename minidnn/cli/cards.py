@@ -24,9 +24,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import cards
-    from minidnn.report import cards as report
 
     subject.check_report(args, cards.Cards)
     found = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
-    subject.deliver(args, found, lambda: report.show(found.rows, found.title))
+    subject.deliver(args, found)
     return 0

@@ -25,17 +25,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from minidnn.api.convert import convert
     from minidnn.report import table
-    from minidnn.results.others import Conversion
-    from minidnn.study.convert import convert
 
     dropped: list[str] = []
     done = convert(args.source, args.target, args.net, dropped if args.ignore_unknown else None)
     notes = [*(f"ignored: {field}" for field in dropped), *done.notes]
+    done = done.model_copy(update={"file": args.target, "notes": notes})
     if args.json:
-        table.dump(Conversion(file=args.target, what=done.what, name=done.name, count=done.count, notes=notes))
+        table.dump(done)
         return
-    for note in notes:
+    for note in done.notes:
         say(f"minidnn: {note}", file=sys.stderr)
     counted = {"net": "layers", "solver": "fields", "weights": "blobs"}[done.what]
     name = f"{' ' if done.what == 'net' else ' of '}{done.name}" if done.name else ""

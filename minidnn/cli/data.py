@@ -14,7 +14,7 @@ from minidnn.visible import say, status
 if TYPE_CHECKING:
     import numpy as np
 
-    from minidnn.study.contents import Subject
+    from minidnn.api.data import Subject
 
 
 def size(text: str) -> tuple[int, int]:
@@ -52,12 +52,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.api import database
+    from minidnn.api.data import scan, subjects
+    from minidnn.api.sheet import shots
+    from minidnn.data import means
     from minidnn.report import contents as report
     from minidnn.report import sheet, table
     from minidnn.results.contents import Contents
-    from minidnn.study import database, means
-    from minidnn.study.contents import scan, subjects
-    from minidnn.study.sheet import shots
 
     if args.sheet:
         sheet.check(args.sheet)

@@ -34,12 +34,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import frontier
     from minidnn.errors import InvalidInput
-    from minidnn.report import frontier as report
 
     subject.check_report(args, frontier.Frontier)
     if args.budget is not None and not args.step:
         raise InvalidInput("--budget: a frontier asks many budgets; with --step SIZE, this one and two beside it")
     found = frontier.of(subject.read(args), args.policies or (), args.points, args.step, status)
-    title, told = f"{found.title}. {found.notes}", found.document
-    subject.deliver(args, found, lambda: report.show(found.rows, title, told.least_bytes, told.reached_bytes))
+    subject.deliver(args, found)
     return 0

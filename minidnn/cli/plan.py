@@ -72,14 +72,13 @@ def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     """The speed on several numbers of ranks."""
     from minidnn.api import scaling
     from minidnn.errors import InvalidInput
-    from minidnn.report import ranks as report
 
     taken = {"--save": args.save, "--listing": args.listing, "--trace": args.trace, "--arena": args.arena}
     if flag := next((flag for flag, value in taken.items() if value), None):
         raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
     scaling.checked(args.ranks)
     found = scaling.of(about, policies, args.ranks, status)
-    subject.deliver(args, found, lambda: report.show(found.rows, f"{found.title}. {found.notes}"))
+    subject.deliver(args, found)
     return 0 if any(row.fits for row in found.rows) else REFUSED
 
 

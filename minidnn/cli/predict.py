@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import predict as report
     from minidnn.report import table
     from minidnn.results.runs import Prediction, Predictions
-    from minidnn.study.predict import Classifier, names_of, predict, read_names, scores_of
     from minidnn.training import snapshot
+    from minidnn.training.predict import Classifier, names_of, predict, read_names, scores_of
     from minidnn.training.session import Session
     from minidnn.visible import status
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
@@ -14,12 +15,11 @@ from minidnn.cli.values import positive
 from minidnn.visible import say, status
 
 if TYPE_CHECKING:
-    from minidnn.api.search import Search
     from minidnn.jobs.job import Job
-    from minidnn.study.search import Try
+    from minidnn.jobs.search import Try
 
 SECONDS = 600
-SIDE = 32  # pixels: as in study/sized.py
+SIDE = 32  # pixels: as in jobs/sized.py
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,21 +50,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import search
-    from minidnn.report import search as report
 
     subject.check_report(args, search.Search)
 
-    def show(found: Search) -> None:
-        subject.deliver(args, found, lambda: report.show(found.document, args.max, found.title))
+    deliver = partial(subject.deliver, args)
 
-    def tell(policy: str, tried: Try, budget: int) -> None:
+    def tell(policy: str, budget: int, tried: Try) -> None:
         say(_tried(args.max, policy, tried, budget), file=sys.stderr, flush=True)
 
     def read(file: object) -> Job:
         return subject.read(argparse.Namespace(**{**vars(args), "file": file}))
 
     policies = subject.policies_of(args)
-    show(search.of(args.file, read, args.max, policies, args.step, args.seconds, tell, status, show))
+    deliver(search.of(args.file, read, args.max, policies, args.step, args.seconds, tell, status, deliver))
     return 0  # also if nothing fits: that is a result, not a failure
 
 

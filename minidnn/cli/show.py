@@ -22,9 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import show
-    from minidnn.report import summary as report
 
     subject.check_report(args, show.Shown)
     found = show.show(args.file, phase=args.phase, batch=args.batch, ignore_unknown=args.ignore_unknown)
-    subject.deliver(args, found, lambda: report.show(found.document, found.title))
+    subject.deliver(args, found)
     return 0

@@ -68,11 +68,11 @@ def tell_report(args: argparse.Namespace) -> None:
 def deliver(
     args: argparse.Namespace,
     found: Answer[Any, Any],
-    show: Callable[[], object],
+    show: Callable[[], object] | None = None,
     steps: Pictured[Any] | LayerTimes | None = None,
 ) -> None:
     """Write the file of --report, and those of --trace and --arena, of a verb with `steps`. Then print the document of
-    --json, or what `show` prints and the files' names."""
+    --json, or what `show` prints, which is the answer's own by default, and the files' names."""
     from minidnn.report import table
 
     write_report(args, found)
@@ -81,7 +81,7 @@ def deliver(
     if args.json:
         table.dump(found.document)
     else:
-        show()
+        (show or found.show)()
         tell_report(args)
 
 

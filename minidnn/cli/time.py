@@ -36,7 +36,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import time
     from minidnn.errors import InvalidInput
-    from minidnn.report import time as report
 
     subject.check_report(args, time.LayerTimes)
     subject.check_steps(args)
@@ -46,10 +45,8 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput(f"--algorithms runs no step: leave out {flags[0]}")
     about = subject.read(args)
     if args.algorithms:
-        of = time.algorithms_of(about)
-        subject.deliver(args, of, lambda: report.show_algorithms(of.rows, of.sums, of.document.policy, of.title))
+        subject.deliver(args, time.algorithms_of(about))
         return 0
     found = time.of(about, args.iterations)
-    seconds = found.document.step_seconds
-    subject.deliver(args, found, lambda: report.show_layers(found.rows, seconds, found.title), found)
+    subject.deliver(args, found, steps=found)
     return 0

@@ -1,6 +1,6 @@
 """`minidnn tune MODEL --budget 12GB`: the minibatch of the highest throughput, and a learning rate to match.
 
-It is AccUDNN-style: of the paper's own tuner little is known (study/tune.py).
+It is AccUDNN-style: of the paper's own tuner little is known (jobs/tune.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minidnn.cli.values import counts, positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
-    from minidnn.study.tune import Point
+    from minidnn.results.budgets import TuneRow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,19 +45,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import tune
-    from minidnn.report import tune as report
 
     subject.check_report(args, tune.Tuning)
     about = subject.read(args)
     several = args.ranks if args.ranks is not None and len(args.ranks) > 1 else ()
     found = tune.of(about, args.policy, args.grid, args.samples, args.measure, several, _tell)
-    subject.deliver(args, found, lambda: report.show(found.document, found.title, found.sentences))
+    subject.deliver(args, found)
     return 0  # also if nothing fits: that is a result, not a failure
 
 
-def _tell(policy: str, p: Point) -> None:
+def _tell(policy: str, row: TuneRow) -> None:
     from minidnn.report.table import rate
 
     if sys.stderr.isatty():
-        said = f"{rate(p.rate)} samples/s" if p.fits else "refused"
-        say(f"{policy}: batch {p.batch} {said}", file=sys.stderr, flush=True)
+        speed = f"{rate(row.samples_per_second)} samples/s" if row.fits else "refused"
+        say(f"{policy}: batch {row.batch} {speed}", file=sys.stderr, flush=True)

@@ -1,1 +1,1 @@
-"""Tables, pictures and pages of the values that study/ returns: one file per verb."""
+"""Tables, pictures and pages of results, one file per verb."""

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from minidnn.report.table import duration, plain, size
-from minidnn.visible import say
+from minidnn.report.look import Cells, Look
+from minidnn.report.table import duration, size
 
-Row = Mapping[str, Any]  # of study/cards.py
+Row = Mapping[str, Any]  # of results/budgets.py
 HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with endless memory", "slower", "samples/s", "what")
 SPARED = ("what", "samples/s", "with endless memory")
 
 
-def show(rows: Sequence[Row], title: str) -> None:
-    """Print a line for each GPU, the least memory first, and below which of them are enough."""
-    plain(*cells(rows), title, spare=SPARED)
-    for sentence in says(rows):
-        say(sentence)
+def cells(document: Row) -> Cells:
+    """Headings, and a line for each GPU, the least memory first."""
+    return HEADINGS, [_line(r) for r in document["rows"]]
 
 
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a line for each GPU."""
-    return list(HEADINGS), [_line(r) for r in rows]
-
-
-def says(rows: Sequence[Row]) -> list[str]:
+def says(document: Row) -> list[str]:
     """Which of them are enough."""
+    rows = document["rows"]
     fit = [r for r in rows if r["fits"]]
     if not fit:
         if host := [r["host_bytes"] for r in rows if r["peak_bytes"] <= r["memory_bytes"]]:
@@ -50,3 +44,6 @@ def _line(r: Row) -> list[str]:
         r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]),
         size(r["host_bytes"]), duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],
     ]  # fmt: skip
+
+
+LOOK = Look(cells, says, SPARED)

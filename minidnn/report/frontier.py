@@ -7,38 +7,29 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.memory.policies import BUDGETED
+from minidnn.report.look import Cells, Look
 from minidnn.report.plot import Plot, coloured
-from minidnn.report.table import duration, plain, size
-from minidnn.visible import say
+from minidnn.report.table import duration, size
 
 HIGHEST = 1.7  # of the least bound: slower plans lie above the picture
 OTHER = ["quickest other", "its time", "its over bound"]
 SPARED = ("ops again", "copied out", "peak")
-Row = Mapping[str, Any]  # of study/frontier.py
+Row = Mapping[str, Any]  # of results/budgets.py
 
 
-def show(rows: Sequence[Row], title: str, least: int, reached: int | None) -> None:
-    """Print the table, and what its columns mean.
-
-    least, reached: bytes: the bound's least budget, and the least that `best` keeps (None: not known)
-    """
-    plain(*cells(rows), title, spare=SPARED)
-    for sentence in says(least, reached):
-        say(sentence)
-
-
-def says(least: int, reached: int | None) -> list[str]:
+def says(document: Row) -> list[str]:
     """Sentences on the least budgets, and on the columns."""
+    reached = document["reached_bytes"]
     kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
     return [
-        f"The least budget that the bound allows is {size(least)}{kept}.",
+        f"The least budget that the bound allows is {size(document['least_bytes'])}{kept}.",
         f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.",
     ]
 
 
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def cells(document: Row) -> Cells:
     """Headings, and a line for each budget: the bound, `best`, what the next one saves, the quickest of the others."""
-    lines = []
+    rows, lines = document["rows"], []
     budgets = sorted({r["budget_bytes"] for r in rows})
     bests = {r["budget_bytes"]: r for r in rows if r["policy"] == BUDGETED}
     for budget, more in zip(budgets, [*budgets[1:], None], strict=True):
@@ -71,11 +62,9 @@ def _percent(r: Row) -> str:
     return "–" if r["gap"] is None else f"{r['gap']:.1%}"
 
 
-def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str, note: str) -> str:
-    """An SVG file. A line stays at a plan's seconds up to the bytes of the next quicker plan.
-
-    bounds: (bytes, the least seconds within them)
-    """
+def picture(document: Row, title: str, note: str) -> str:
+    """An SVG file. A line stays at a plan's seconds up to the bytes of the next quicker plan."""
+    rows, bounds = document["rows"], [(b["budget_bytes"], b["bound_seconds"]) for b in document["bounds"]]
     least = min((s for _, s in bounds), default=0.0)
     ours = [r["step_seconds"] for r in rows if r["policy"] == BUDGETED]
     top = min(max(HIGHEST * least, 1.05 * max(ours, default=0)), 1.05 * max(r["step_seconds"] for r in rows))
@@ -86,7 +75,8 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     }
     names = {(policy if lines[policy] else f"{policy} (above)"): colour for policy, colour in colours.items()}
     plot = Plot(
-        title, note, (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
+        f"{title}: seconds of a step against its bytes", note,
+        (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
         {"bound: no plan of whole ops below": "soft", **names},
     )  # fmt: skip
     plot.floor(bounds, "no plan of whole ops lies here")
@@ -108,3 +98,6 @@ def falling(rows: Sequence[Row]) -> list[Row]:
         if not found or r["step_seconds"] < found[-1]["step_seconds"]:
             found.append(r)
     return found
+
+
+LOOK = Look(cells, says, SPARED, picture)

@@ -52,7 +52,7 @@ class Panel:
     """One policy's step, ready to be drawn."""
 
     policy: str
-    row: Mapping[str, Any]  # as `Result.row` gives it (study/compare.py)
+    row: Mapping[str, Any]  # as `Result.row` gives it (jobs/compare.py)
     seconds: float  # of the step
     memory: Sequence[tuple[float, int]]  # (seconds, bytes live from then on)
     bars: Sequence[Bar]

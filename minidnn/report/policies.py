@@ -189,6 +189,12 @@ def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) 
     return out
 
 
+def says(rows: Sequence[Row]) -> list[str]:
+    """What else the rows say, and why any was refused."""
+    refused = [f"refused: {row['why']}" for row in rows if row["why"]]
+    return [*tiers(rows), *bounded(rows), *noise(rows), *equal(rows), *refused]
+
+
 def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None, why: bool = True) -> None:
     """Print rows as a table, and below it which policies are too close to rank and, if `why`, why any was refused."""
     from rich import box

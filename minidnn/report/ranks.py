@@ -8,11 +8,11 @@ from textwrap import wrap
 from typing import Any
 
 from minidnn.report.draw import STYLE, WIDTH
+from minidnn.report.look import Cells, Look
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.plot import coloured
-from minidnn.report.table import duration, plain, rate, size
-from minidnn.visible import say
+from minidnn.report.table import duration, rate, size
 
 PAYS = 0.5  # of what one of the fewest ranks does: what each further rank has to add
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 90, 60, 300, 52
@@ -24,18 +24,12 @@ SPARED = ("batch", "net", "peak", "sent", "compute")
 Row = Mapping[str, Any]  # results/ranks.py
 
 
-def show(rows: Sequence[Row], title: str) -> None:
-    """Print the table, what its columns mean, and where more ranks stop paying."""
-    plain(*cells(rows), title, spare=SPARED)
-    for sentence in says(rows):
-        say(sentence)
-
-
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def cells(document: Row) -> Cells:
     """Headings, and a line for each number of ranks. One policy's name is not repeated."""
+    rows = document["rows"]
     lines = [_line(r) for r in rows]
     first = 0 if len({r["policy"] for r in rows}) > 1 else 1
-    return list(HEADINGS[first:]), [line[first:] for line in lines]
+    return HEADINGS[first:], [line[first:] for line in lines]
 
 
 def _line(r: Row) -> list[str]:
@@ -50,10 +44,10 @@ def _line(r: Row) -> list[str]:
     ]  # fmt: skip
 
 
-def says(rows: Sequence[Row]) -> list[str]:
-    """Sentences on each policy: the number of ranks up to which it pays, the reason why no further, and refusals."""
+def says(document: Row) -> list[str]:
+    """Sentences on each policy: up to how many ranks it pays, and why no further; and on what was refused."""
     said = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
-    for policy, own in _by_policy(rows).items():
+    for policy, own in _by_policy(document["rows"]).items():
         said += _pays(policy, own)
         refused = next((r for r in own if not r["fits"]), None)
         if refused is not None:
@@ -110,7 +104,12 @@ def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def picture(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
+def picture(document: Row, title: str, notes: str) -> str:
+    """The picture in a file of its own."""
+    return drawn(document["rows"], f"{title}: speed over that of as many devices alone", notes)
+
+
+def drawn(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
     """An SVG: samples per second over those of as many devices that do not wait for each other (y), against ranks (x,
     by powers of two). A ring marks the last number that pays. Without a heading it is part of a page."""
     kept = [r for r in rows if r["fits"]]
@@ -178,22 +177,25 @@ def _curve(policy: str, rows: Sequence[Row], colour: str, x: Any, y: Any) -> lis
     return out
 
 
-def section(rows: Sequence[Row]) -> str:
+def section(document: Row) -> str:
     """The picture, the sentences and the table, as sections of a page."""
-    headings, lines = cells(rows)
+    headings, lines = cells(document)
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in lines)
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says(rows))
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says(document))
     return f"""<section><h2>Speed against ranks</h2>
 <p class="dim">Samples per second, over those of as many devices that do not wait for each other. Point at anything for
 its numbers.</p>
-<div class="scroll">{picture(rows)}</div></section>
+<div class="scroll">{drawn(document["rows"])}</div></section>
 <section><h2>Where it stops paying</h2>{said}</section>
 <section><h2>Ranks</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>"""
 
 
-def page(rows: Sequence[Row], heading: str, notes: str, version: str) -> str:
+def page(document: Row, heading: str, notes: str, version: str) -> str:
     """An HTML page: the picture, the sentences and the table."""
-    body = f'<p class="dim">{escape(notes)}</p>{section(rows)}'
+    body = f'<p class="dim">{escape(notes)}</p>{section(document)}'
     return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
+
+
+LOOK = Look(cells, says, SPARED, picture, page)

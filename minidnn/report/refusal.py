@@ -29,7 +29,7 @@ SPARED = ("host", "samples/s")
 
 
 def show(answer: Row) -> None:
-    """Print a refused policy's answer, made by study/remedies.py: its moment, the least bytes, and what fits."""
+    """Print a refused policy's answer, made by jobs/remedies.py: its moment, the least bytes, and what fits."""
     if answer["worst"] is not None:
         say(f"refused: {answer['why'].partition('; at ')[0]}.")
         show_worst(answer["worst"], answer["limit_bytes"])

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from minidnn.results import VERSION, Document, Record
+from minidnn.results import VERSION, Record
+from minidnn.results.record import Document
+from minidnn.results.words import meaning
 
 HEAD = f"""# Results
 
@@ -23,18 +25,15 @@ In Python the same fields are attributes: `minidnn.plan("vgg16").rows[0].peak_by
 """
 
 
-def results_page(documents: Mapping[str, type[Document]], words: Mapping[str, str]) -> str:
-    """The text of docs/results.md.
-
-    documents: by their kinds
-    words:     the meaning of each field"""
+def results_page(documents: Mapping[str, type[Document]]) -> str:
+    """The text of docs/results.md. documents: by their kinds"""
     parts, seen = [HEAD], set[type[Record]]()
     for kind, model in documents.items():
-        parts.append(f"## {kind}\n\n{_words(model)}\n\n{_table(model, words)}")
+        parts.append(f"## {kind}\n\n{_words(model)}\n\n{_table(model)}")
         for inner in _inner(model):
             if inner not in seen:
                 seen.add(inner)
-                parts.append(f"### {inner.__name__}\n\n{_words(inner)}\n\n{_table(inner, words)}")
+                parts.append(f"### {inner.__name__}\n\n{_words(inner)}\n\n{_table(inner)}")
     return "\n".join(parts)
 
 
@@ -42,11 +41,11 @@ def _words(model: type[Record]) -> str:
     return " ".join((model.__doc__ or "").split())
 
 
-def _table(model: type[Record], words: Mapping[str, str]) -> str:
+def _table(model: type[Record]) -> str:
     lines = ["| field | type | meaning |", "|---|---|---|"]
     for name, field in model.model_fields.items():
         if name not in ("version", "kind"):
-            lines.append(f"| `{name}` | {_type(field.annotation)} | {words[name]} |")
+            lines.append(f"| `{name}` | {_type(field.annotation)} | {meaning(model, name)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from minidnn.memory.policies import AT
-from minidnn.report.table import duration, plain, size
-from minidnn.visible import say
+from minidnn.report.look import Cells, Look
+from minidnn.report.table import duration, size
 
 Row = Mapping[str, Any]
 
@@ -19,18 +20,8 @@ ENDED = "* ended by --seconds: what lies between found and next was not tried."
 SPARED = ("searched", "plans", "host", "one step")
 
 
-def show(document: Row, what: str, title: str) -> None:
-    """Print a row per policy, and below them the meaning of the columns and what the bound excludes.
-
-    what: "batch", "size" or "depth"
-    """
-    plain(*cells(document, what), title, spare=SPARED)
-    for sentence in says(document, what):
-        say(sentence)
-
-
-def cells(document: Row, what: str) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a line per policy."""
+def cells(document: Row, what: str) -> Cells:
+    """Headings, and a line per policy. what: "batch", "size" or "depth" """
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
     return headings, [_line(r, what) for r in document["rows"]]
 
@@ -67,3 +58,8 @@ def _line(r: Row, what: str) -> list[str]:
         str(r["plans"]),
         duration(r["search_seconds"]),
     ]
+
+
+def look(what: str) -> Look:
+    """The looks of a search for the largest "batch", "size" or "depth"."""
+    return Look(partial(cells, what=what), partial(says, what=what), SPARED)

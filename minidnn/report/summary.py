@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minidnn.report.table import plain, size
+from minidnn.report.look import Cells, Look
+from minidnn.report.table import size
 from minidnn.results.summary import LayerRow, Summary
-from minidnn.visible import say
 
 SPARED = ("bottoms", "parameter bytes", "type")
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def show(document: Summary, title: str) -> None:
-    """Print a line per layer, and the sums."""
-    plain(*cells(document), title, spare=SPARED)
-    for sentence in says(document):
-        say(sentence)
-
-
-def cells(document: Summary) -> tuple[list[str], list[list[str]]]:
+def cells(document: Summary) -> Cells:
     """Headings, and a line per layer."""
     headings = ["layer", "type", "bottoms", "gives", "parameters", "parameter bytes", "flops", "bytes"]
     return headings, [_line(row) for row in document.rows]
@@ -53,3 +46,6 @@ def _line(row: LayerRow) -> list[str]:
 
 def _few(words: Sequence[str]) -> str:
     return ", ".join(words) if len(words) < 4 else f"{', '.join(words[:2])}, … ({len(words)})"
+
+
+LOOK = Look(cells, says, SPARED)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from minidnn.report.table import duration, plain, size
-from minidnn.visible import say
+from minidnn.report.look import Cells, Look
+from minidnn.report.table import duration, size
 
 Row = Mapping[str, Any]
 PARTS = ("forward_seconds", "backward_seconds", "update_seconds")
-SUMS = {"chosen": "as {policy} takes them", "fastest": "fastest", "least": "of least workspace"}
+SUMS = {"chosen_sum": "as {policy} takes them", "fastest_sum": "fastest", "least_sum": "of least workspace"}
 
 
-def show_layers(rows: Sequence[Row], seconds: float, title: str) -> None:
-    """Print a row per layer, and their sum. seconds: the time of one step."""
-    plain(*layer_cells(rows), title)
-    say(f"one step: {duration(seconds)}")
-
-
-def layer_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def layer_cells(document: Row) -> Cells:
     """Headings, a line per layer, and their sum."""
+    rows = document["rows"]
     lines = [
         [row["layer"], *(duration(row[k]) if row[k] else "–" for k in PARTS), f"{100 * row['share']:.1f} %"]
         for row in rows
@@ -29,26 +24,24 @@ def layer_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return ["layer", "forward", "backward", "update", "share"], lines
 
 
-def show_algorithms(rows: Sequence[Row], sums: Mapping[str, Row], policy: str, title: str) -> None:
-    """Print a row per algorithm, then sums of seconds over all ops.
-
-    The sums are with the algorithms that the policy chose, the fastest ones, and those of least workspace."""
-    plain(*algorithm_cells(rows, policy), title)
-    for sentence in sum_sentences(sums, policy):
-        say(sentence)
+def layers_say(document: Row) -> list[str]:
+    """The time of one step."""
+    return [f"one step: {duration(document['step_seconds'])}"]
 
 
-def sum_sentences(sums: Mapping[str, Row], policy: str) -> list[str]:
-    """A sentence for each of the three sums."""
+def algorithms_say(document: Row) -> list[str]:
+    """Sums of seconds over all ops: with the algorithms that the policy chose, the fastest ones, and those of least
+    workspace."""
     return [
-        f"all, {words.format(policy=policy)}: {duration(sums[which]['op_seconds'])}, workspace up to "
-        f"{size(sums[which]['workspace_bytes'])}"
-        for which, words in SUMS.items()
+        f"all, {words.format(policy=document['policy'])}: {duration(document[name]['op_seconds'])}, workspace up to "
+        f"{size(document[name]['workspace_bytes'])}"
+        for name, words in SUMS.items()
     ]
 
 
-def algorithm_cells(rows: Sequence[Row], policy: str) -> tuple[list[str], list[list[str]]]:
+def algorithm_cells(document: Row) -> Cells:
     """Headings, and a line per algorithm; what a line shares with the one above is left out."""
+    rows = document["rows"]
     best: dict[str, float] = {}
     for row in rows:
         best[row["op"]] = min(row["op_seconds"], best.get(row["op"], row["op_seconds"]))
@@ -66,4 +59,8 @@ def algorithm_cells(rows: Sequence[Row], policy: str) -> tuple[list[str], list[l
             ]
         )
         layer, op = row["layer"], row["op"]
-    return ["layer", "what", "algorithm", "workspace", "time", "of the fastest", policy], lines
+    return ["layer", "what", "algorithm", "workspace", "time", "of the fastest", document["policy"]], lines
+
+
+LAYERS = Look(layer_cells, layers_say)
+ALGORITHMS = Look(algorithm_cells, algorithms_say)

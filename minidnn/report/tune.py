@@ -9,6 +9,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.report import ranks
 from minidnn.report.draw import STYLE, WIDTH, ticks
+from minidnn.report.look import Cells, Look
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.search import multiples
@@ -30,13 +31,17 @@ def show(document: Document, title: str, says: Sequence[str]) -> None:
     for sentence in says:
         say(sentence)
     if document["scaling"]:
-        ranks.show(document["scaling"], f"The best batch, {document['best']}, on more or fewer ranks")
+        scaling = {"rows": document["scaling"]}
+        title = f"The best batch, {document['best']}, on more or fewer ranks"
+        plain(*ranks.cells(scaling), title, spare=ranks.SPARED)
+        for sentence in ranks.says(scaling):
+            say(sentence)
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
         say(f"Batch {refused['batch']} is refused: {refused['why']}")
 
 
-def cells(document: Document) -> tuple[Sequence[str], list[list[str]]]:
+def cells(document: Document) -> Cells:
     """Headings, and a line for each batch."""
     kept = [i for i, heading in enumerate(HEADINGS) if heading != "exposed" or (document["ranks"] or 1) > 1]
     return [HEADINGS[i] for i in kept], [[line[i] for i in kept] for line in map(_line, document["rows"])]
@@ -209,5 +214,9 @@ def page(document: Document, heading: str, says: Sequence[str], version: str) ->
 <div class="scroll">{picture(document)}</div></section>
 <section><h2>What it comes to</h2>{said}</section>
 <section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
-</div></section>{ranks.section(document["scaling"]) if document["scaling"] else ""}"""
+</div></section>{ranks.section({"rows": document["scaling"]}) if document["scaling"] else ""}"""
     return framed(heading, sections, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
+
+
+# A tuning has its sentences itself, and gives them to the page.
+LOOK = Look(cells, picture=lambda document, title, notes: picture(document, title), page=page)

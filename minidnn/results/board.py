@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from minidnn.results.record import Document, Record
 
 
@@ -14,10 +16,12 @@ class BoardRow(Record):
     batch: int | None
     gpu: str
     budget_bytes: int
-    budget_part: float | None
+    budget_part: float | None = Field(
+        description="the budget as a part of `whole_bytes`; null where it was named in bytes"
+    )
     policy: str
     fits: bool
-    failed: bool
+    failed: bool = Field(description="whether planning failed, which is no refusal")
     peak_bytes: int | None = None
     step_seconds: float | None = None
     bound_seconds: float | None = None
@@ -39,7 +43,9 @@ class ContestRow(Record):
     gpu: str
     title: str
     ops: int
-    whole_bytes: int | None
+    whole_bytes: int | None = Field(
+        description="bytes of the arena of liveness:p: nothing moves, and each op has its fastest algorithm"
+    )
     free_seconds: float | None
     least_bytes: int | None
     why: str | None = None
@@ -50,12 +56,12 @@ class StandingRow(Record):
 
     policy: str
     cells: int
-    quickest: int
-    near: int
-    kept: int
-    refused_cells: int
-    failed_cells: int
-    median_gap: float | None
+    quickest: int = Field(description="cells in which no policy was quicker, by more than a thousandth")
+    near: int = Field(description="cells in which its step took at most 5 % longer than the quickest one's")
+    kept: int = Field(description="cells in which its plan kept the budget")
+    refused_cells: int = Field(description="cells in which it could not keep the budget")
+    failed_cells: int = Field(description="cells in which planning failed")
+    median_gap: float | None = Field(description="the median of `gap` over its cells")
     plan_seconds: float
 
 
@@ -63,13 +69,13 @@ class PaperRow(Record):
     """The authors of a policy, and our assumptions where their text is silent."""
 
     policy: str
-    paper_title: str
-    authors: str
-    venue: str
-    year: int | None
-    section: str
-    style: bool
-    silent: list[str]
+    paper_title: str = Field(description="the title of the paper; of a policy of minidnn's own, what it does")
+    authors: str = Field(description="the authors of the paper; empty for a policy of minidnn's own")
+    venue: str = Field(description="where the paper appeared")
+    year: int | None = Field(description="when it did")
+    section: str = Field(description="the part of the paper that the policy follows")
+    style: bool = Field(description="whether the policy deviates so far that it is only in the paper's style")
+    silent: list[str] = Field(description="what our reading assumes where the text says nothing")
 
 
 class Board(Document):
@@ -78,8 +84,10 @@ class Board(Document):
     kind: Literal["board"] = "board"
     format: str
     rows: list[BoardRow]
-    contests: list[ContestRow]
-    standings: list[StandingRow]
-    papers: list[PaperRow]
+    contests: list[ContestRow] = Field(description="the nets on their GPUs")
+    standings: list[StandingRow] = Field(
+        description="how each policy did in all its cells, the one that was quickest most often first"
+    )
+    papers: list[PaperRow] = Field(description="who proposed each policy, and where the text was silent")
     cells: int
-    finished: bool
+    finished: bool = Field(description="whether all cells were planned before the run was interrupted")

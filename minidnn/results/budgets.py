@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from minidnn.results.ranks import ScalingRow
 from minidnn.results.record import Document, NetDocument, Record
 
@@ -17,7 +19,7 @@ class FrontierRow(Record):
     step_seconds: float
     bound_seconds: float | None = None
     gap: float | None = None
-    price: float | None = None
+    price: float | None = Field(default=None, description="seconds that one byte more saves, by the bound")
     offload_bytes: int
     host_bytes: int
     recomputed_ops: int
@@ -35,7 +37,7 @@ class Frontier(NetDocument):
 
     kind: Literal["frontier"] = "frontier"
     rows: list[FrontierRow]
-    bounds: list[BoundRow]
+    bounds: list[BoundRow] = Field(description="the bound at many budgets")
     least_bytes: int
     reached_bytes: int | None = None
 
@@ -54,7 +56,7 @@ class CardRow(Record):
     free_seconds: float
     samples_per_second: float | None
     bound_seconds: float | None
-    lossless: bool
+    lossless: bool = Field(description="whether memory costs no time there: at most 1 % of it")
 
 
 class Cards(Document):
@@ -81,13 +83,13 @@ class SearchRow(Record):
     host_bytes: int | None
     step_seconds: float | None
     budget_bytes: int
-    next: int | None
-    next_peak_bytes: int | None
-    next_host_bytes: int | None
-    plans: int
-    ended: bool
+    next: int | None = Field(description="the smallest size above it that was tried and does not fit")
+    next_peak_bytes: int | None = Field(description="the bytes that it would take")
+    next_host_bytes: int | None = Field(description="the bytes of the host that it would take")
+    plans: int = Field(description="plans that were made")
+    ended: bool = Field(description="whether the time was up before the sizes between were tried")
     multiple_of: int
-    search_seconds: float
+    search_seconds: float = Field(description="seconds of the search")
 
 
 class Excluded(Record):
@@ -105,7 +107,10 @@ class Search(NetDocument):
     kind: Literal["search"] = "search"
     rows: list[SearchRow]
     budget_bytes: int
-    excluded: Excluded | None = None
+    excluded: Excluded | None = Field(
+        default=None,
+        description="the smallest size that no plan of ops as a whole places, by the bound; null if there is none",
+    )
 
 
 class TuneRow(Record):
@@ -121,7 +126,7 @@ class TuneRow(Record):
     pinned_bytes: int
     host_bytes: int
     exposed_seconds: float
-    epoch_seconds: float | None
+    epoch_seconds: float | None = Field(description="seconds of an epoch on all ranks")
     efficiency: float | None
     why: str
 
@@ -139,7 +144,7 @@ class MeasuredRow(Record):
 
     batch: int
     step_seconds: float
-    measured_step_seconds: float | None
+    measured_step_seconds: float | None = Field(description="the median seconds of the steps that were run")
     why: str
 
 
@@ -150,16 +155,21 @@ class Tuning(NetDocument):
     rows: list[TuneRow]
     policy: str
     budget_bytes: int | None = None
-    best: int | None
-    largest_unswapped: int | None
-    ratio: float | None
-    enough: int | None
-    most_samples_per_second: float
-    behind: float | None
-    formats: list[FormatRow]
-    grid: int
+    best: int | None = Field(description="the batch of the highest throughput")
+    largest_unswapped: int | None = Field(description="the largest batch that fits without swapping")
+    ratio: float | None = Field(description="the best batch over that one")
+    enough: int | None = Field(
+        description="the smallest batch that was tried whose throughput is within 1 % of the best"
+    )
+    most_samples_per_second: float = Field(
+        description="samples per second that no plan of a batch up to the largest tried can exceed: each op "
+        "runs once, by its fastest algorithm"
+    )
+    behind: float | None = Field(description="how far the best is below that, as a part of it")
+    formats: list[FormatRow] = Field(description="the best batch in the formats of 16 bits that the device has")
+    grid: int = Field(description="batches were found to within so many samples")
     multiple_of: int
-    epoch_samples: int
-    solver: dict[str, Any] | None
-    measured: list[MeasuredRow]
-    scaling: list[ScalingRow]
+    epoch_samples: int = Field(description="samples of an epoch")
+    solver: dict[str, Any] | None = Field(description="the solver fields that go with the best batch")
+    measured: list[MeasuredRow] = Field(description="the batches that were run")
+    scaling: list[ScalingRow] = Field(description="speed against the number of ranks; empty if there is one number")

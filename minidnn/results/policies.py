@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from minidnn.results.record import Document, NetDocument, Record
 
 
@@ -11,54 +13,82 @@ class PolicyRow(Record):
     """One policy's plan of a net. A refused policy's numbers are those under the smallest budget it can keep."""
 
     policy: str
-    algorithms: str
+    algorithms: str = Field(description="how many passes of convolutions use each algorithm")
     fits: bool
     peak_bytes: int
     live_peak_bytes: int
     arena_bytes: int
-    average_bytes: float
+    average_bytes: float = Field(description="live bytes, averaged over the time of a step")
     offload_bytes: int
-    prefetch_bytes: int
-    input_bytes: int
-    output_bytes: int
+    prefetch_bytes: int = Field(description="bytes that come back from the host in a step, without inputs")
+    input_bytes: int = Field(description="bytes of batches that come to the device in a step")
+    output_bytes: int = Field(description="bytes of outputs that leave the device in a step")
     host_bytes: int
     recomputed_ops: int
     step_seconds: float
-    slowdown: float | None = None
+    slowdown: float | None = Field(default=None, description="the time of a step over baseline's")
     bound_seconds: float | None = None
     gap: float | None = None
     stall_seconds: float
-    identical: bool | None = None
-    role_bytes: dict[str, int]
+    identical: bool | None = Field(
+        default=None,
+        description="whether the run ended with the same bytes as baseline; null where it was not compared",
+    )
+    role_bytes: dict[str, int] = Field(description="live bytes at the peak, by what they are for")
     pinned_bytes: int
     pageable_bytes: int
     undo_bytes: int
     on_disk_bytes: int
-    stored_bytes: int | None = None
+    stored_bytes: int | None = Field(
+        default=None, description="bytes of ordinary memory that the last step filled, packed or not"
+    )
     smallest_budget_bytes: int | None = None
     smallest_host_budget_bytes: int | None = None
-    smallest_host_ring_bytes: int | None = None
-    paper_peak_bytes: int | None = None
+    smallest_host_ring_bytes: int | None = Field(
+        default=None, description="the smallest ring that the refused policy could keep"
+    )
+    paper_peak_bytes: int | None = Field(default=None, description="the peak as the vDNN paper counts it")
     samples_per_second: float | None = None
     efficiency: float | None = None
     exposed_seconds: float | None = None
     net_seconds: float | None = None
     sent_bytes: int | None = None
-    ram_bytes: int | None = None
-    ram_plan_bytes: int | None = None
-    ram_process_bytes: int | None = None
-    ram_data_bytes: int | None = None
-    ram_batches_bytes: int | None = None
-    ram_workers_bytes: int | None = None
-    ram_working_bytes: int | None = None
-    ram_closing_bytes: int | None = None
+    ram_bytes: int | None = Field(
+        default=None, description="bytes of this machine's memory that a run would take, all counted"
+    )
+    ram_plan_bytes: int | None = Field(
+        default=None, description="of these, the arena if it lies there, and what is off the device"
+    )
+    ram_process_bytes: int | None = Field(
+        default=None, description="of these, interpreter, libraries, programs and plans"
+    )
+    ram_data_bytes: int | None = Field(default=None, description="of these, data that are held in memory")
+    ram_batches_bytes: int | None = Field(default=None, description="of these, batches on their way")
+    ram_workers_bytes: int | None = Field(
+        default=None, description="of these, what worker processes and the batches that they share take"
+    )
+    ram_working_bytes: int | None = Field(default=None, description="of these, kernels, threads and buffers")
+    ram_closing_bytes: int | None = Field(
+        default=None, description="of these, weights and state that leave a device's own memory at the end of the run"
+    )
     timed_steps: int | None = None
-    starts: int | None = None
-    step_seconds_low: float | None = None
-    step_seconds_high: float | None = None
-    slowdown_low: float | None = None
-    slowdown_high: float | None = None
-    other_processors: float | None = None
+    starts: int | None = Field(
+        default=None, description="how often the policies were loaded anew while these steps were timed"
+    )
+    step_seconds_low: float | None = Field(
+        default=None,
+        description="the lower end of the 95 % interval of that median; of fewer than six steps, the quickest",
+    )
+    step_seconds_high: float | None = Field(
+        default=None, description="its upper end; of fewer than six steps, the slowest"
+    )
+    slowdown_low: float | None = Field(default=None, description="the lower end of its 95 % interval")
+    slowdown_high: float | None = Field(default=None, description="the upper end")
+    other_processors: float | None = Field(
+        default=None,
+        description="processors that other programs kept at work while the steps were timed, on average; null "
+        "if the system does not say",
+    )
     why: str | None = None
 
 
@@ -66,11 +96,13 @@ class Resident(Record):
     """A tensor that is on the device at the worst moment."""
 
     name: str
-    tensor_bytes: int
-    role: str
-    stays: str
-    read: bool
-    over: str
+    tensor_bytes: int = Field(description="bytes of the tensor")
+    role: str = Field(description="what the tensor is for")
+    stays: str = Field(
+        description="why it is on the device then: `in use`, `workspace`, `carried`, `on the way` or `kept`"
+    )
+    read: bool = Field(description="whether the op reads it, and does not write there")
+    over: str = Field(description="the tensor whose bytes the op overwrites with this one")
 
 
 class Worst(Record):
@@ -78,29 +110,29 @@ class Worst(Record):
 
     program: str
     op: str
-    number: int
+    number: int = Field(description="the number of the execution in the step, from 1")
     ops: int
-    live_bytes: int
-    held_bytes: dict[str, int]
+    live_bytes: int = Field(description="bytes that live at that moment")
+    held_bytes: dict[str, int] = Field(description="of these, those of each reason to stay")
     algorithm: str
     workspace_bytes: int
-    leanest_algorithm: str
-    leanest_workspace_bytes: int
-    residents: list[Resident]
+    leanest_algorithm: str = Field(description="the op's algorithm of least workspace")
+    leanest_workspace_bytes: int = Field(description="bytes of scratch that it needs")
+    residents: list[Resident] = Field(description="the tensors on the device at that moment")
 
 
 class Remedy(Record):
     """A change of the refused command, and what came of it."""
 
-    options: str
-    change: dict[str, Any]
+    options: str = Field(description="the options to add to the command")
+    change: dict[str, Any] = Field(description="the same, by name")
     fits: bool
-    planned: bool
+    planned: bool = Field(description="whether it was planned; else the bound excludes it")
     peak_bytes: int
     host_bytes: int | None = None
     batch: int | None = None
     step_seconds: float | None = None
-    note: str
+    note: str = Field(description="what else is to be said of it")
 
 
 class Refusal(Record):
@@ -108,15 +140,18 @@ class Refusal(Record):
 
     policy: str
     why: str
-    worst: Worst | None
-    limit_bytes: int
-    host: bool
+    worst: Worst | None = Field(description="the worst moment of the refused plan")
+    limit_bytes: int = Field(description="bytes of the device that were allowed")
+    host: bool = Field(description="whether the host's budget was refused, not the device's")
     reached_bytes: int
     least_bytes: int | None
-    carried_bytes: int
-    largest_batch: int | None
-    remedies: list[Remedy]
-    in_vain: list[Remedy]
+    carried_bytes: int = Field(description="bytes of weights and of what belongs to them, which no batch changes")
+    largest_batch: int | None = Field(
+        description="by the bound no larger batch has a plan of ops as a whole within the limit; 0: none has; "
+        "null: not known"
+    )
+    remedies: list[Remedy] = Field(description="the changes that fit, in the order in which they were tried")
+    in_vain: list[Remedy] = Field(description="the changes that do not fit, the nearest first")
 
 
 class Plans(NetDocument):
@@ -124,7 +159,11 @@ class Plans(NetDocument):
 
     kind: Literal["plan"] = "plan"
     rows: list[PolicyRow]
-    refused: Refusal | None = None
+    refused: Refusal | None = Field(
+        default=None,
+        description="the answer to the refused budget: why, and what would fit; null where nothing was refused,"
+        " or where several policies were asked",
+    )
 
 
 class SavedPlan(Document):

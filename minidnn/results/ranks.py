@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from minidnn.results.record import NetDocument, Record
 
 
@@ -14,14 +16,22 @@ class ScalingRow(Record):
     ranks: int
     batch: int
     fits: bool
-    iteration_seconds: float | None = None
+    iteration_seconds: float | None = Field(
+        default=None, description="seconds of an iteration: all micro-batches up to an update"
+    )
     samples_per_second: float | None = None
     efficiency: float | None = None
     exposed_seconds: float | None = None
     net_seconds: float | None = None
-    compute_seconds: float | None = None
-    saved_without_latency_seconds: float | None = None
-    saved_without_bytes_seconds: float | None = None
+    compute_seconds: float | None = Field(
+        default=None, description="seconds of an iteration if communications took no time"
+    )
+    saved_without_latency_seconds: float | None = Field(
+        default=None, description="seconds of an iteration that a link without latency would save"
+    )
+    saved_without_bytes_seconds: float | None = Field(
+        default=None, description="seconds of an iteration that a link of endless bandwidth would save"
+    )
     sent_bytes: int | None = None
     peak_bytes: int | None = None
     host_bytes: int | None = None
@@ -34,4 +44,6 @@ class Scaling(NetDocument):
     kind: Literal["scaling"] = "scaling"
     rows: list[ScalingRow]
     budget_bytes: int | None = None
-    global_batch: int | None = None
+    global_batch: int | None = Field(
+        default=None, description="samples of an update of all ranks, where they were divided"
+    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 VERSION: Literal[1] = 1  # of the documents; it grows when a field goes, or changes its meaning
 
 
 class Record(BaseModel, Mapping[str, Any]):  # type: ignore[misc]  # BaseModel iterates over pairs, a mapping over names
-    """Named values. `words.py` has the meaning of each name, which is the same in all records.
+    """Named values. A name means the same in all records: `words.py` says where its meaning stands.
 
     A value that is None is not known, or does not apply."""
 
@@ -50,5 +50,8 @@ class NetDocument(Document):
     description: str | None = None
     host_budget_bytes: int | None = None
     ranks: int | None = None
-    link: str | None = None
-    origin: Literal["profile", "estimated", "measured", "run"]
+    link: str | None = Field(default=None, description="what is between ranks")
+    origin: Literal["profile", "estimated", "measured", "run"] = Field(
+        description="where seconds come from: a GPU's `profile`, costs of this machine that were `estimated` or"
+        " `measured`, or steps that were `run`"
+    )

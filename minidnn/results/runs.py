@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from minidnn.results.record import Document, Record
 
 
@@ -11,17 +13,17 @@ class StepRow(Record):
     """One step of training."""
 
     iteration: int
-    loss: float
-    lr: float
-    debug: dict[str, Any] | None = None
+    loss: float = Field(description="the loss of the step")
+    lr: float = Field(description="the learning rate of the step")
+    debug: dict[str, Any] | None = Field(default=None, description="what `debug_info` shows of the step")
 
 
 class TestRow(Record):
     """One test on the way, of one test net."""
 
     iteration: int
-    test_net: int = 0
-    test_loss: float | None = None
+    test_net: int = Field(default=0, description="the number of the test net")
+    test_loss: float | None = Field(default=None, description="the objective of the test net")
     outputs: dict[str, float]
 
 
@@ -30,25 +32,27 @@ class SnapshotRow(Record):
 
     iteration: int
     path: str
-    kept_best: bool = False
+    kept_best: bool = Field(
+        default=False, description="whether it is the best snapshot, which is replaced by a better one"
+    )
 
 
 class BestTest(Record):
     """The best test so far, by the output that `keep_best` names."""
 
-    output: str
-    way: str
-    value: float
+    output: str = Field(description="the name of the test's output")
+    way: str = Field(description="which of its values is the best: `highest` or `lowest`")
+    value: float = Field(description="the output's value")
     iteration: int
-    tested: int
-    misses: int
+    tested: int = Field(description="the iteration of the last test that was counted")
+    misses: int = Field(description="tests since the best one, none of them better")
 
 
 class WeightsRow(Record):
     """The weights that a file gave a net."""
 
-    taken: list[str]
-    missing: list[str]
+    taken: list[str] = Field(description="weights of the file that the net took")
+    missing: list[str] = Field(description="weights of the net that the file lacks")
     unused: list[str]
 
 
@@ -57,31 +61,37 @@ class ConfusionRow(Record):
 
     layer: str
     class_names: list[str]
-    counts: list[list[int]]
+    counts: list[list[int]] = Field(description="samples by label (rows) and by the net's answer (columns)")
     samples: int
-    accuracy: float | None
-    class_accuracy: list[float | None]
+    accuracy: float | None = Field(description="the part of samples that were answered right; null without samples")
+    class_accuracy: list[float | None] = Field(
+        description="the part of each label's samples that were answered right; null of a label without samples"
+    )
 
 
 class Training(Document):
     """`minidnn train`: what a run did."""
 
     kind: Literal["train"] = "train"
-    history: list[StepRow]
-    tests: list[TestRow]
-    snapshots: list[SnapshotRow]
-    iterations: int
-    interrupted: bool
+    history: list[StepRow] = Field(description="the steps")
+    tests: list[TestRow] = Field(description="the tests on the way")
+    snapshots: list[SnapshotRow] = Field(description="the snapshots that were saved")
+    iterations: int = Field(description="the iteration that was reached")
+    interrupted: bool = Field(description="whether a signal ended the run")
     policy: str
     device: str
     description: str
     format: str
-    seed: int
-    refusals: list[str]
-    best_test: BestTest | None = None
-    out_of_patience: bool = False
-    resumed: str | None = None
-    weights: WeightsRow | None = None
+    seed: int = Field(description="the seed of weights, data order and dropout")
+    refusals: list[str] = Field(description="sentences on the algorithms that the device refused to run")
+    best_test: BestTest | None = Field(
+        default=None, description="the best test, by the output that keep_best names; null without one"
+    )
+    out_of_patience: bool = Field(default=False, description="whether the run ended since tests no longer got better")
+    resumed: str | None = Field(default=None, description="the snapshot that the run went on from; null of a new run")
+    weights: WeightsRow | None = Field(
+        default=None, description="what a file of weights gave the net; null without one"
+    )
     peak_bytes: int
     host_bytes: int
     pinned_bytes: int
@@ -89,7 +99,7 @@ class Training(Document):
     undo_bytes: int
     on_disk_bytes: int
     beside_arena_bytes: int | None
-    train_seconds: float
+    train_seconds: float = Field(description="seconds of all steps")
     samples_per_second: float | None
 
 
@@ -110,7 +120,7 @@ class Testing(Document):
     samples: int
     test_seconds: float
     confusion: ConfusionRow | None = None
-    nets: list[Tested]
+    nets: list[Tested] = Field(description="each test net's results, if there are several")
     device: str
     description: str
     format: str
@@ -121,15 +131,15 @@ class Testing(Document):
 class Prediction(Record):
     """The likeliest classes of a sample."""
 
-    index: int
+    index: int = Field(description="the number of the sample, from 0")
     path: str
-    classes: list[int]
+    classes: list[int] = Field(description="the likeliest classes, the likeliest first")
     class_names: list[str] | None = None
-    probabilities: list[float]
+    probabilities: list[float] = Field(description="their probabilities")
 
 
 class Predictions(Document):
     """`minidnn predict`: the likeliest classes of each sample."""
 
     kind: Literal["predict"] = "predict"
-    predictions: list[Prediction]
+    predictions: list[Prediction] = Field(description="one for each sample")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from minidnn.results.record import Document, Record
 
 
@@ -11,10 +13,10 @@ class LayerRow(Record):
     """One layer of a net."""
 
     layer: str
-    type: str
-    bottoms: list[str]
-    tops: list[str]
-    shapes: list[list[int]]
+    type: str = Field(description="the type of the layer")
+    bottoms: list[str] = Field(description="the blobs that the layer reads")
+    tops: list[str] = Field(description="the blobs that it gives")
+    shapes: list[list[int]] = Field(description="the shape of each top: samples first, then channels, height and width")
     parameters: int
     parameter_bytes: int
     top_bytes: int

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from minidnn.results.record import Document, NetDocument, Record
 
 
@@ -11,10 +13,10 @@ class LayerTime(Record):
     """The seconds of one layer in a step."""
 
     layer: str
-    forward_seconds: float
-    backward_seconds: float
-    update_seconds: float
-    share: float
+    forward_seconds: float = Field(description="seconds of the layer's forward ops in a step")
+    backward_seconds: float = Field(description="seconds of its backward ops, and of ops that run again")
+    update_seconds: float = Field(description="seconds of its updates of weights")
+    share: float = Field(description="the layer's part of the seconds of all layers")
 
 
 class LayerTimes(NetDocument):
@@ -31,12 +33,12 @@ class AlgorithmTime(Record):
     """One algorithm of one op."""
 
     layer: str
-    part: str
+    part: str = Field(description="which pass of the layer: forward, backward_filter, ...")
     op: str
     algorithm: str
     workspace_bytes: int
     op_seconds: float
-    chosen: bool
+    chosen: bool = Field(description="whether the policy takes it")
 
 
 class AlgorithmSum(Record):
@@ -52,21 +54,21 @@ class AlgorithmTimes(NetDocument):
     kind: Literal["algorithms"] = "algorithms"
     rows: list[AlgorithmTime]
     policy: str
-    chosen_sum: AlgorithmSum
-    fastest_sum: AlgorithmSum
-    least_sum: AlgorithmSum
+    chosen_sum: AlgorithmSum = Field(description="the sum with the algorithms that the policy takes")
+    fastest_sum: AlgorithmSum = Field(description="the sum with the fastest algorithms")
+    least_sum: AlgorithmSum = Field(description="the sum with those of least workspace")
 
 
 class Beside(Record):
     """Copies while an op runs."""
 
-    bound_by: str
+    bound_by: str = Field(description="what bounds that op: memory or arithmetic")
     op: str
     bandwidth_out: float
     bandwidth_in: float
-    slower: float
-    drag_out: float | None = None
-    drag_in: float | None = None
+    slower: float = Field(description="how many times as long the op takes beside copies")
+    drag_out: float | None = Field(default=None, description="seconds that the op loses for each second of a copy out")
+    drag_in: float | None = Field(default=None, description="the same for a copy in")
 
 
 class MeasuredOp(Record):
@@ -74,13 +76,13 @@ class MeasuredOp(Record):
 
     program: str
     op: str
-    op_kind: str
+    op_kind: str = Field(description="the kind of the op")
     algorithm: str
     workspace_bytes: int
     op_seconds: float
     flops: int
-    operand_bytes: int
-    key: str
+    operand_bytes: int = Field(description="bytes that the op reads and writes")
+    key: str = Field(description="the name of the measurement in the cache")
 
 
 class Profile(NetDocument):
@@ -90,27 +92,33 @@ class Profile(NetDocument):
     rows: list[MeasuredOp]
     bandwidth_out: float
     bandwidth_in: float
-    latency_seconds: float
+    latency_seconds: float = Field(description="seconds that a copy takes before its first byte")
     beside_compute: list[Beside]
     cache: str
-    measured_now: int
-    refused_algorithms: dict[str, str]
+    measured_now: int = Field(description="how many of them were made now")
+    refused_algorithms: dict[str, str] = Field(
+        description="the algorithms that the device refused to run, and why, by the name of the measurement"
+    )
 
 
 class DeviceRow(Record):
     """A device to run on. If it cannot be used, `why` says so, and nothing else is known."""
 
     name: str
-    available: bool
+    available: bool = Field(description="whether it can be used here")
     why: str | None = None
     description: str | None = None
-    found: str | None = None
+    found: str | None = Field(default=None, description="what its libraries are, and where they were found")
     memory_bytes: int | None = None
     beside_arena_bytes: int | None = None
     bandwidth_out: float | None = None
     bandwidth_in: float | None = None
-    bandwidth_out_beside: float | None = None
-    bandwidth_in_beside: float | None = None
+    bandwidth_out_beside: float | None = Field(
+        default=None, description="bytes per second to the host while a copy goes the other way"
+    )
+    bandwidth_in_beside: float | None = Field(
+        default=None, description="bytes per second from the host while a copy goes the other way"
+    )
     beside_compute: list[Beside] | None = None
 
 
@@ -120,13 +128,19 @@ class GpuRow(Record):
     name: str
     title: str
     memory_bytes: int
-    peak_flops: float
-    tf32_flops: float | None
-    float16_flops: float | None
-    bfloat16_flops: float | None
-    memory_bandwidth: float
-    link_out: float
-    link_in: float
+    peak_flops: float = Field(description="float32 operations per second")
+    tf32_flops: float | None = Field(
+        description="operations per second of products rounded to TF32; null without tensor cores for them"
+    )
+    float16_flops: float | None = Field(
+        description="operations per second of products of float16; null without tensor cores for them"
+    )
+    bfloat16_flops: float | None = Field(
+        description="operations per second of products of bfloat16; null without tensor cores for them"
+    )
+    memory_bandwidth: float = Field(description="bytes per second between the GPU and its memory")
+    link_out: float = Field(description="bytes per second from the GPU to the host")
+    link_in: float = Field(description="bytes per second from the host to the GPU")
 
 
 class LinkRow(Record):
@@ -143,13 +157,15 @@ class DiskRow(Record):
     """A disk that was measured, for tensors behind the host's memory."""
 
     path: str
-    file_system: str
-    direct: bool
-    free_bytes: int
-    write_bandwidth: float
-    read_bandwidth: float
-    write_bandwidth_beside: float
-    read_bandwidth_beside: float
+    file_system: str = Field(
+        description="the type of the file system, such as ext4; empty where the system does not say"
+    )
+    direct: bool = Field(description="whether reads and writes go past the system's cache")
+    free_bytes: int = Field(description="bytes that are free there")
+    write_bandwidth: float = Field(description="bytes per second that are written, with nothing read meanwhile")
+    read_bandwidth: float = Field(description="bytes per second that are read, with nothing written meanwhile")
+    write_bandwidth_beside: float = Field(description="bytes per second that are written while others are read")
+    read_bandwidth_beside: float = Field(description="bytes per second that are read while others are written")
     cache: str
 
 
@@ -157,19 +173,19 @@ class Devices(Document):
     """`minidnn devices`: the devices to run on, the GPUs to simulate, the links between ranks, and a disk."""
 
     kind: Literal["devices"] = "devices"
-    devices: list[DeviceRow]
-    gpus: list[GpuRow]
-    links: list[LinkRow]
-    disks: list[DiskRow]
+    devices: list[DeviceRow] = Field(description="the devices to run on")
+    gpus: list[GpuRow] = Field(description="the GPUs to simulate")
+    links: list[LinkRow] = Field(description="the links between ranks to simulate")
+    disks: list[DiskRow] = Field(description="the disk that `--disk` names, measured; else none")
 
 
 class MessagesRow(Record):
     """Messages that each rank sent to each other one."""
 
-    messages: int
-    message_bytes: int
-    transfer_seconds: float
-    fitted_seconds: float
+    messages: int = Field(description="messages to each other rank")
+    message_bytes: int = Field(description="bytes of each of them")
+    transfer_seconds: float = Field(description="seconds until all ranks have all of them: the median")
+    fitted_seconds: float = Field(description="the same by the numbers of the link")
 
 
 class MeasuredLink(Document):
@@ -183,6 +199,6 @@ class MeasuredLink(Document):
     net_bandwidth: float
     message_seconds: float
     gap_seconds: float
-    net_drag: float
-    own_bandwidth: float | None
+    net_drag: float = Field(description="seconds that an op loses for each second of a communication beside it")
+    own_bandwidth: float | None = Field(description="bytes per second at which a rank copies its own part")
     file: str

@@ -97,7 +97,7 @@ def test_a_command_without_help_reads_no_table():
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "minidnn.cli.plan" in loaded
-    assert not {"minidnn.memory.policies", "minidnn.study", "minidnn.layers", "minidnn.zoo"} & set(loaded)
+    assert not {"minidnn.memory.policies", "minidnn.jobs.job", "minidnn.layers", "minidnn.zoo"} & set(loaded)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -14,7 +14,7 @@ from minidnn.formats import HALF
 from minidnn.program import Role
 from minidnn.programs.autodiff import NotTrainable, differentiate
 from minidnn.schema import InvalidFile
-from minidnn.study.predict import scores_of
+from minidnn.training.predict import scores_of
 from minidnn.training.session import Session
 from tests.support.graphs import graph, net, tensor
 from tests.support.paths import NET_FILES

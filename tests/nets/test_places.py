@@ -9,8 +9,9 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.errors import BadInput
-from minidnn.jobs.solver_file import phases, train_spec, understand
-from minidnn.programs.build import named, programs
+from minidnn.jobs.job import Job
+from minidnn.jobs.setting import Setting
+from minidnn.jobs.solver_file import understand
 from minidnn.training.feeds import Feeds
 from tests.support.broken_files import as_solver, broken
 
@@ -29,10 +30,10 @@ def refused(text: str, where) -> list[str]:
     """The lines of the error of this file; none if it is not refused."""
     (where / "f.yaml").write_text(text, encoding="utf-8")
     try:
-        net, tests, p = understand("f.yaml")
-        programs(net, None if p is None else train_spec(p, 1), phases(tests), tests=tests)
-        for one, phase in named(net, phases(tests), tests).values():
-            Feeds(one.graph(phase)).close()
+        job = Job.of(understand("f.yaml"), Setting())
+        assert job.programs
+        for graph in job.graphs.values():
+            Feeds(graph).close()
     except BadInput as error:
         return str(error).split("\n")
     return []

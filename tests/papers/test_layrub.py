@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 import pytest
 
 from minidnn.costs import profile
+from minidnn.jobs.outcome import nearest
 from minidnn.memory.execution.simulator import simulate
-from minidnn.study.compare import planned
 from minidnn_papers import layrub_process
 from minidnn_papers.layrub import rows
 from minidnn_papers.layrub_plans import (
@@ -77,7 +77,8 @@ def test_each_step_of_layrub_takes_less_where_the_paper_says_so():
 @pytest.mark.slow
 def test_resnet_1517_trains_at_batch_32_within_12_gb():
     programs = lowered("resnet1517", 32, "layrub2018", TRAINING)
-    arrangement, refused = planned(programs, HYBRID, caffes(profile("k40")), 12 * 10**9)
+    one = nearest(programs, HYBRID, caffes(profile("k40")), 12 * 10**9)
+    arrangement, refused = one.arrangement, one.refused
     assert refused is None and arrangement.arena <= 11239 * MIB, "the paper's"
     schedule = arrangement.schedules["TRAIN"]
     assert sum(op.kind == "convolution.forward" for op in schedule.program.ops) == 1520
@@ -89,7 +90,7 @@ def test_resnet_1517_trains_at_batch_32_within_12_gb():
                                              ("resnet56", 5000), ("wrn_28_10", 1376)])  # fmt: skip
 def test_the_papers_largest_batches_fit(name, batch):
     programs = lowered(name, batch, "layrub2018", TRAINING)
-    assert planned(programs, HYBRID, caffes(profile("k40")), K40)[1] is None
+    assert nearest(programs, HYBRID, caffes(profile("k40")), K40).fits
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from minidnn.costs import profile
+from minidnn.jobs.compare import simulated
 from minidnn.jobs.solver_file import understand
 from minidnn.layers import FACTS
 from minidnn.programs.build import programs
-from minidnn.study.compare import simulated
 
 MIB = 2**20
 

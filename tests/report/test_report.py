@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from minidnn import sizes
+from minidnn.jobs.compare import simulated
 from minidnn.report import compare, draw, policies, table
 from minidnn.report.markup import placeless
 from minidnn.report.panel import Bar, Panel, panel
 from minidnn.report.tradeoff import tradeoff
 from minidnn.results.policies import Plans
-from minidnn.study.compare import simulated
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import chain, costs
 

@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from minidnn import results
 from minidnn.report.results_page import _inner, results_page
-from minidnn.results import VERSION, Record, words
+from minidnn.results import VERSION, Record
 from minidnn.results.policies import SavedPlan
+from minidnn.results.words import WORDS, meaning
 from minidnn_papers import records
 
 DOCUMENTS = {**results.DOCUMENTS, **records.DOCUMENTS}
-WORDS = {**words.WORDS, **records.WORDS}
 MODELS = [*DOCUMENTS.values(), *{inner for model in DOCUMENTS.values() for inner in _inner(model)}]
 NUMBERS = {"int", "float", "dict[str, int]"}
 PER = {"price", "drag_out", "drag_in", "net_drag"}  # seconds for each byte, or for each second
@@ -27,8 +27,16 @@ def annotation(model: type[Record], name: str) -> str:
 
 
 def test_each_word_has_a_meaning_and_no_meaning_is_idle():
-    used = {name for model in MODELS for name in model.model_fields}
-    assert used == set(WORDS)
+    """It stands beside the field, or in the table where several records have the name."""
+    beside, shared = {}, set()
+    for model in MODELS:
+        for name, field in model.model_fields.items():
+            if field.description is None:
+                shared.add(name)
+            else:
+                beside.setdefault(name, set()).add(field.description)
+    assert shared == set(WORDS) and not shared & set(beside)
+    assert all(len(meanings) == 1 for meanings in beside.values())
 
 
 def test_a_word_has_one_type():
@@ -43,12 +51,12 @@ def test_a_word_has_one_type():
 def test_units_are_in_the_names():
     for model in MODELS:
         for name in model.model_fields:
-            kind, meaning = annotation(model, name), WORDS[name]
+            kind, words = annotation(model, name), meaning(model, name)
             if name.endswith(("_bytes", "_seconds")):
                 assert kind in NUMBERS, name
-            if meaning.startswith("bytes ") and not meaning.startswith("bytes per second"):
+            if words.startswith("bytes ") and not words.startswith("bytes per second"):
                 assert name.endswith("_bytes"), name
-            if meaning.startswith("seconds "):
+            if words.startswith("seconds "):
                 assert "_seconds" in name or name in PER, name
 
 
@@ -67,6 +75,8 @@ def test_a_document_says_its_version_and_kind_and_reads_as_a_mapping():
 
 
 def test_the_page_has_every_document_and_every_word():
-    page = results_page(DOCUMENTS, WORDS)
+    page = results_page(DOCUMENTS)
     assert all(f"\n## {kind}\n" in page for kind in DOCUMENTS)
-    assert all(f"| `{name}` |" in page for name in WORDS if name not in ("version", "kind"))
+    assert all(
+        f"| `{name}` |" in page for model in MODELS for name in model.model_fields if name not in ("version", "kind")
+    )

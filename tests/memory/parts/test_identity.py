@@ -10,7 +10,7 @@ from minidnn.backends import open_device
 from minidnn.costs import estimate
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.policies.plan_file import save
-from minidnn.study.run import restricted
+from minidnn.training.comparison import restricted
 from tests.support.paths import NET_FILES
 
 

@@ -3,7 +3,7 @@ Networks", ICCD 2019, arXiv 1901.06773).
 
 This is a reconstruction from two sentences that are known of the original. Its memory optimizer swaps "appropriate
 data", guided by a performance model. It does so first to make a network trainable at all, then to lose as little speed
-as possible. Its tuner then looks for the most efficient minibatch (study/tune.py). We did not find how the optimizer
+as possible. Its tuner then looks for the most efficient minibatch (jobs/tune.py). We did not find how the optimizer
 chooses, and there is no public code. This policy follows from those sentences:
 
   1. shared/swap_model.py is the performance model: seconds of each op, link bandwidths, copies that

@@ -10,6 +10,7 @@ from minidnn.backends import open_device
 from minidnn.backends.reference import ReferenceDevice
 from minidnn.costs import estimate, profile
 from minidnn.costs.host import BANDWIDTH, LEAST
+from minidnn.jobs.compare import simulated
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
@@ -23,7 +24,6 @@ from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Compute, Offload, Prefetch
 from minidnn.optimizers.trust import LAMB
 from minidnn.program import Pass, Role, nbytes
-from minidnn.study.compare import simulated
 from tests.support import several
 from tests.support.cpu_step import machine
 from tests.support.programs import chain, costs

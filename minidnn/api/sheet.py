@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from minidnn.api.data import Subject, picked, read
 from minidnn.data import DataError
 from minidnn.data.database import Database
 from minidnn.errors import InvalidInput
-from minidnn.study.contents import Subject, picked, read
 
 Shot = tuple[np.ndarray, str]  # (a picture, uint8 (H, W, 3) or (H, W); the words below it)
 

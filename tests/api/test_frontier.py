@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
+from minidnn.api.frontier import sweep
 from minidnn.cli.main import main
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
-from minidnn.study.frontier import frontier
 from tests.support.programs import PROGRAMS, costs, forward_only
 from tests.support.slow import usual_are
 
@@ -24,25 +24,30 @@ from tests.support.slow import usual_are
 def found(request):
     name, blocks = request.param
     program = PROGRAMS[name](blocks)
-    return frontier([program, forward_only(program)], ["vdnn_all:m", "sqrt_n"], costs(bandwidth=5e8), 5)
+    return sweep([program, forward_only(program)], ["vdnn_all:m", "sqrt_n"], costs(bandwidth=5e8), 5)
 
 
 def test_best_never_gets_slower_as_the_budget_grows_and_nothing_is_below_the_bound(found):
-    best = [p for p in found.points if p.policy == "best"]
-    assert len(best) >= 3 and [p.seconds for p in best] == sorted((p.seconds for p in best), reverse=True)
-    assert all(p.peak <= p.budget and p.gap >= -1e-9 for p in found.points)
-    bounds = [seconds for _, seconds in found.bounds]
-    assert bounds == sorted(bounds, reverse=True) and found.least <= found.bounds[0][0]
-    others = {p.policy for p in found.points} - {"best"}
+    rows = found["rows"]
+    best = [r for r in rows if r.policy == "best"]
+    assert len(best) >= 3
+    assert [r.step_seconds for r in best] == sorted((r.step_seconds for r in best), reverse=True)
+    assert all(r.peak_bytes <= r.budget_bytes and r.gap >= -1e-9 for r in rows)
+    bounds = [row.bound_seconds for row in found["bounds"]]
+    assert bounds == sorted(bounds, reverse=True) and found["least_bytes"] <= found["bounds"][0].budget_bytes
+    others = {r.policy for r in rows} - {"best"}
     assert others and all(
-        mine.seconds <= p.seconds * (1 + 1e-9) for p in found.points for mine in best if mine.budget == p.budget
+        mine.step_seconds <= r.step_seconds * (1 + 1e-9)
+        for r in rows
+        for mine in best
+        if mine.budget_bytes == r.budget_bytes
     )
 
 
 def test_the_least_budget_and_what_the_next_one_saves(found):
-    best = [p for p in found.points if p.policy == "best"]
-    assert found.least <= found.reached <= best[0].budget
-    assert all(str(p.price)[0] != "-" for p in best)
+    best = [r for r in found["rows"] if r.policy == "best"]
+    assert found["least_bytes"] <= found["reached_bytes"] <= best[0].budget_bytes
+    assert all(str(r.price)[0] != "-" for r in best)
 
 
 @pytest.mark.parametrize("name", ["residual", "diamond"])

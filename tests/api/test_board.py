@@ -11,11 +11,11 @@ import minidnn
 from minidnn.api.board import BUDGETS, at_batch, budget_of, main_policies
 from minidnn.cli.main import main
 from minidnn.errors import InvalidInput
+from minidnn.jobs import board as jobs
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies import POLICIES, names
 from minidnn.memory.policies.bibliography import VARIANTS
 from minidnn.results.board import Board
-from minidnn.study import board as study
 
 NET, FEW = "cifar10_quick:32", ["baseline:m", "vdnn_all:m", "best"]
 
@@ -94,14 +94,14 @@ def test_processes_side_by_side_give_the_same_and_a_failure_is_a_cell(monkeypatc
 
 @pytest.mark.usefixtures("default_handlers")
 def test_ctrl_c_gives_what_is_done(monkeypatch, tmp_path, capsys):
-    planned = study.cell_of
+    cell = jobs.cell
 
-    def interrupted(number, asked):
+    def interrupted(contests, number, asked):
         if asked.policy == "vdnn_all:m":
             signal.raise_signal(signal.SIGINT)
-        return planned(number, asked)
+        return cell(contests, number, asked)
 
-    monkeypatch.setattr(study, "cell_of", interrupted)
+    monkeypatch.setattr(jobs, "cell", interrupted)
     file = tmp_path / "board.json"
     words = ["--gpus", "titan_x", "--budgets", "100%", "--policies", "liveness:m,vdnn_all:m", "--jobs", "1"]
     assert main(["board", "lenet:8", *words, "--report", str(file)]) == 130
@@ -110,13 +110,13 @@ def test_ctrl_c_gives_what_is_done(monkeypatch, tmp_path, capsys):
     assert [r["policy"] for r in document["rows"]] == ["liveness:m"] and document["finished"] is False
 
 
-def ends(number, budgets):
+def ends(contests, number, budgets):
     """In place of the work of a process."""
     signal.raise_signal(signal.SIGKILL)
 
 
 def test_a_process_that_ends_is_told_in_its_cells(monkeypatch):
-    monkeypatch.setattr(study, "ground", ends)
+    monkeypatch.setattr(jobs, "ground", ends)
     found = minidnn.board("lenet:8", ["liveness:m"], gpus="titan_x", budgets="100%", jobs=2)
     assert [r.failed for r in found] == [True] and "has ended: was it killed" in found.rows[0].why
 

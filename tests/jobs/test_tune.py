@@ -7,12 +7,13 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.costs import profile
+from minidnn.jobs import tune
 from minidnn.jobs.solver_file import understand
+from minidnn.jobs.tune import Curve, sweep
 from minidnn.nets.net import Net
 from minidnn.programs.build import programs
-from minidnn.study import tune
-from minidnn.study.scaling import matched
-from minidnn.study.tune import Curve, Point, sweep
+from minidnn.results.budgets import TuneRow
+from minidnn.training.linear_scaling import matched
 from minidnn.zoo import find
 from tests.support.texts import NET
 
@@ -35,17 +36,25 @@ def answer(capsys, *argv):
 # ---- the search
 
 
+def row(batch, seconds=0.0, moved=0, why=""):
+    return TuneRow(
+        batch=batch, fits=not why, step_seconds=seconds, samples_per_second=batch / seconds if seconds else 0.0,
+        stall_seconds=0, moved_bytes=moved, peak_bytes=0, pinned_bytes=0, host_bytes=0, exposed_seconds=0,
+        epoch_seconds=None, efficiency=None, why=why,
+    )  # fmt: skip
+
+
 def made_up(monkeypatch, rate, fits, free):
     """`sweep` over a curve that is given: samples/s of a batch; the largest that fits, that moves nothing."""
     asked = []
 
-    def planned(programs, batch, *others):
+    def of_batch(programs, batch, *others):
         asked.append(batch)
         if batch > fits:
-            return Point(batch, why="too large")
-        return Point(batch, batch / rate(batch), moved=0 if batch <= free else 1)
+            return row(batch, why="too large")
+        return row(batch, batch / rate(batch), moved=0 if batch <= free else 1)
 
-    monkeypatch.setattr(tune, "planned", planned)
+    monkeypatch.setattr(tune, "of_batch", of_batch)
     return sweep(lambda batch: (), 16, "any", None, grid=4), asked
 
 
@@ -55,7 +64,7 @@ def test_finds_the_argmax_to_within_a_step(monkeypatch, top):
     assert abs(curve.best.batch - top) <= 4
     assert curve.unmoved.batch == 48
     assert len(asked) == len(set(asked)) < 30
-    assert [p.batch for p in curve.points] == sorted(asked)
+    assert [r.batch for r in curve.rows] == sorted(asked)
 
 
 def test_a_first_batch_that_is_too_large_is_halved(monkeypatch):
@@ -69,16 +78,21 @@ def test_a_first_batch_that_swaps_far_too_much_says_nothing_of_the_best(monkeypa
     """It was searched in steps of a quarter of the first: 16 of a first of 64. The best lay between two of them."""
     asked = []
 
-    def planned(programs, batch, *others):
+    def of_batch(programs, batch, *others):
         asked.append(batch)
-        return Point(batch, batch / (batch * 2.5 if batch <= 25 else 50.0), moved=int(batch > 18))
+        return row(batch, batch / (batch * 2.5 if batch <= 25 else 50.0), moved=int(batch > 18))
 
-    monkeypatch.setattr(tune, "planned", planned)
+    monkeypatch.setattr(tune, "of_batch", of_batch)
     curve = sweep(lambda batch: (), 64, "any", None)
-    assert 22 <= curve.best.batch <= 25 and curve.best.rate == max(p.rate for p in curve.points)
+    assert 22 <= curve.best.batch <= 25 and curve.best.samples_per_second == max(
+        r.samples_per_second for r in curve.rows
+    )
     assert curve.grid == 2 and curve.unmoved.batch == 18
     assert min(asked) < 22 and max(asked) == 64, "it does not go on where a batch is far behind"
-    assert curve.enough.rate >= 0.99 * curve.best.rate and curve.enough.batch <= curve.best.batch
+    assert (
+        curve.enough.samples_per_second >= 0.99 * curve.best.samples_per_second
+        and curve.enough.batch <= curve.best.batch
+    )
 
 
 def test_the_search_goes_below_and_above_the_first(monkeypatch):
@@ -90,13 +104,13 @@ def test_the_search_goes_below_and_above_the_first(monkeypatch):
 
 def test_in_parts_only_their_multiples_are_tried(monkeypatch):
     """Other batches run in other parts, or as a whole: here they do not fit."""
-    monkeypatch.setattr(tune, "planned", lambda programs, batch, *others: Point(
+    monkeypatch.setattr(tune, "of_batch", lambda programs, batch, *others: row(
         batch, batch / (1000 - abs(batch - 300)), moved=int(batch > 96), why="too large" if batch % 12 else ""
     ))  # fmt: skip
     for first in (5, 16, 100):
         curve = sweep(lambda batch: (), first, "any@12", None)
         assert abs(curve.best.batch - 300) <= curve.grid and curve.multiple == 12, first
-        assert all(p.fits for p in curve.points) and 84 <= curve.unmoved.batch <= 96
+        assert all(r.fits for r in curve.rows) and 84 <= curve.unmoved.batch <= 96
 
 
 def test_no_plan_is_quicker_than_the_ceiling():
@@ -105,14 +119,14 @@ def test_no_plan_is_quicker_than_the_ceiling():
     costs = profile("k40")
     made = tuple(programs(net.with_batch(32), None, ("TRAIN",)).values())
     most = tune.ceiling(made, 32, costs)
-    free = tune.planned(made, 32, "liveness:p", costs, 1 << 60)
-    assert 0.97 * most < free.rate <= most
+    free = tune.of_batch(made, 32, "liveness:p", costs, 1 << 60)
+    assert 0.97 * most < free.samples_per_second <= most
     for policy in ("best", "vdnn_all:m", "liveness:m"):
-        assert tune.planned(made, 32, policy, costs, 10**9).rate <= most
+        assert tune.of_batch(made, 32, policy, costs, 10**9).samples_per_second <= most
 
 
 def test_equal_rates_prefer_the_smaller_batch():
-    assert Curve((Point(8, 1.0), Point(16, 2.0), Point(4, 0.6)), 4).best.batch == 8
+    assert Curve((row(8, 1.0), row(16, 2.0), row(4, 0.6)), 4).best.batch == 8
 
 
 def test_on_a_network():
@@ -125,13 +139,15 @@ def test_on_a_network():
     costs = profile("k40")
     curve = sweep(make, 64, "accudnn:p", costs, 10**9, grid=16)
     free = sweep(make, 64, "liveness:p", costs, 10**9, grid=16)
-    assert curve.unmoved.batch == max(p.batch for p in free.points if p.fits)
-    assert curve.best.batch > curve.unmoved.batch and curve.best.rate > curve.unmoved.rate
-    assert curve.best.arena <= 10**9 and curve.best.moved > 0
-    fits = [p.fits for p in curve.points]
+    assert curve.unmoved.batch == max(r.batch for r in free.rows if r.fits)
+    assert curve.best.batch > curve.unmoved.batch and curve.best.samples_per_second > curve.unmoved.samples_per_second
+    assert curve.best.peak_bytes <= 10**9 and curve.best.moved_bytes > 0
+    fits = [r.fits for r in curve.rows]
     assert fits == sorted(fits, reverse=True)
-    last = curve.points[-1]
-    assert not last.fits or (last.moved and last.rate < curve.best.rate), "it ends where more is no use"
+    last = curve.rows[-1]
+    assert not last.fits or (last.moved_bytes and last.samples_per_second < curve.best.samples_per_second), (
+        "it ends where more is no use"
+    )
 
 
 # ---- the learning rate

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from minidnn import zoo
+from minidnn.api.convert import FORMS, convert
 from minidnn.cli.main import main
 from minidnn.layers import LAYERS
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import load_solver, plain
-from minidnn.study.convert import FORMS, convert
 from minidnn.training.parameters import WeightsError
 from minidnn.training.snapshot import load_weights
 from tests.training.test_caffe_files import TEXT, net, values, written
@@ -44,7 +44,7 @@ def test_weights_and_back_are_the_same_bytes(here):
     (here / "net.prototxt").write_text(TEXT)
     written(here / "old.caffemodel", values(), old=True)
     done = convert("old.caffemodel", "w.safetensors", net="net.prototxt")
-    assert (done.what, done.count, done.notes) == ("weights", 7, ())
+    assert (done.what, done.count, done.notes) == ("weights", 7, [])
     names = {"conv": ("w", "b"), "bn": ("mean_sum", "variance_sum", "factor"), "ip": ("w", "b")}
     expected = {
         f"{layer}/{name}": array.tobytes()
@@ -99,14 +99,14 @@ def test_onnx_and_back_gives_the_same_weights(here):
 def test_what_is_left_out_is_told(here):
     (here / "net.prototxt").write_text(TEXT)
     written(here / "w.caffemodel", {**values(), "fc8": [np.ones((1, 1), np.float32)]})
-    assert convert("w.caffemodel", "w.safetensors", "net.prototxt").notes == ("not in net.prototxt, left out: fc8/0",)
+    assert convert("w.caffemodel", "w.safetensors", "net.prototxt").notes == ["not in net.prototxt, left out: fc8/0"]
 
 
 def test_what_caffe_does_not_know_is_told(here):
     (here / "s.yaml").write_text("base_lr: 0.1\nlr_policy: fixed\nrampup_interval: 5\nminidnn: {budget: 1GiB}\n")
     (note,) = convert("s.yaml", "s.prototxt").notes
     assert note == "Caffe does not know minidnn, rampup_interval: it will refuse the file"
-    assert convert("s.prototxt", "t.yaml").notes == () and convert("lenet", "lenet.prototxt").notes == ()
+    assert convert("s.prototxt", "t.yaml").notes == [] and convert("lenet", "lenet.prototxt").notes == []
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from minidnn.api import cards
 from minidnn.cli.main import main
 from minidnn.costs import gpu, profile
 from minidnn.costs.roofline import Bytes
-from minidnn.study import cards
 
 KIB = 1024
 
@@ -44,7 +44,7 @@ def test_a_small_net_fits_everywhere(capsys):
     ],
 )
 def test_the_smallest_that_is_enough(memory, says, capsys, monkeypatch):
-    monkeypatch.setattr(cards, "gpus", lambda: list(memory))
+    monkeypatch.setattr(cards, "known", lambda: list(memory))
     monkeypatch.setattr(
         cards, "gpu", lambda name: replace(gpu(name), memory=Bytes(f"{memory[name]}KiB", "of this test"))
     )

@@ -14,7 +14,7 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.planning import ENDLESS
 from minidnn.program import Role
-from minidnn.study.run import Open, Runner
+from minidnn.training.comparison import Open, Runner
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
 

@@ -8,7 +8,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from minidnn.api.time import layer_rows
 from minidnn.costs import Choice
+from minidnn.jobs.compare import describe, paper_peak, simulated
 from minidnn.measuring.load import Load
 from minidnn.measuring.spread import Spread
 from minidnn.memory.execution.simulator import simulate
@@ -16,9 +18,7 @@ from minidnn.memory.execution.trace import Span, Trace
 from minidnn.memory.moment import by_role
 from minidnn.program import Role
 from minidnn.results.policies import PolicyRow
-from minidnn.study import run
-from minidnn.study.compare import describe, paper_peak, simulated
-from minidnn.study.time import layers
+from minidnn.training import comparison
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import PROGRAMS, chain, costs
 
@@ -167,7 +167,8 @@ class Toy:
 def ran(policies, wrong=(), **more):
     Toy.opened = []
     return {
-        r.policy: r for r in run.ran(lambda p, c, b: Toy(p, c, b, wrong), [chain()], policies, costs(), steps=4, **more)
+        r.policy: r
+        for r in comparison.ran(lambda p, c, b: Toy(p, c, b, wrong), [chain()], policies, costs(), steps=4, **more)
     }
 
 
@@ -205,13 +206,13 @@ def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, i
             super().close()
 
     policies = ["vdnn_all:p", "vdnn_all:m"] if holds < 1 else ["baseline:m", "vdnn_all:m"]
-    found = run.ran(lambda p, c, b: Tight(p, c, b), [chain()], policies, costs(), steps=4)
+    found = comparison.ran(lambda p, c, b: Tight(p, c, b), [chain()], policies, costs(), steps=4)
     assert all(r.trace.spans and r.seconds == 1 for r in found) and not alive
     assert [r.identical for r in found] == identical
 
 
 def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
-    monkeypatch.setattr(run, "free_memory", lambda: 1000)
+    monkeypatch.setattr(comparison, "free_memory", lambda: 1000)
     results = ran(["baseline:m", "vdnn_all:m"])
     assert not Toy.opened and all(r.identical is None for r in results.values())
     assert results["vdnn_all:m"].slowdown is not None
@@ -219,11 +220,11 @@ def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
 
 def test_a_device_with_memory_of_its_own_takes_only_its_host_store_from_this_machine(monkeypatch):
     (baseline,) = simulated([chain()], ["baseline:m"], costs())
-    monkeypatch.setattr(run, "free_memory", lambda: baseline.arrangement.arena)
+    monkeypatch.setattr(comparison, "free_memory", lambda: baseline.arrangement.arena)
     for own, opened in ((False, 0), (True, 1)):
         Toy.opened = []
         here = replace(costs(), own_memory=own)
-        run.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline:m"], here, steps=4)
+        comparison.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline:m"], here, steps=4)
         assert len(Toy.opened) == opened
 
 
@@ -232,8 +233,8 @@ class Clock:
 
     def __init__(self, monkeypatch, takes):
         self.now, self.takes = 0.0, takes
-        monkeypatch.setattr(run, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(run.Load, "now", lambda: Load(self.now, 2.5 * self.now, self.now / 2))
+        monkeypatch.setattr(comparison, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(comparison.Load, "now", lambda: Load(self.now, 2.5 * self.now, self.now / 2))
 
     def toy(self, policy, c, budget):
         clock = self
@@ -253,7 +254,7 @@ def test_a_result_is_the_median_step_and_its_trace(monkeypatch):
     clock = Clock(
         monkeypatch, {"baseline:m": iter([9, 1, 1, 2, 4, 1, 1, 1]), "liveness:m": iter([9, 2, 3, 4, 8, 7, 5, 6])}
     )
-    base, other = run.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs(), steps=8)
+    base, other = comparison.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs(), steps=8)
     assert list(base.steps) == [1, 1, 2, 4, 1, 1, 1] and base.seconds == base.trace.seconds == 1
     assert other.seconds == other.trace.seconds == 5
     row = other.row()
@@ -264,7 +265,7 @@ def test_a_result_is_the_median_step_and_its_trace(monkeypatch):
 
 def test_of_two_median_steps_the_quicker_is_shown(monkeypatch):
     clock = Clock(monkeypatch, {"baseline:p": repeat(1), "liveness:m": iter([9, 5, 2, 3, 8])})
-    (result,) = run.ran(clock.toy, [chain()], ["liveness:m"], costs(), steps=5)
+    (result,) = comparison.ran(clock.toy, [chain()], ["liveness:m"], costs(), steps=5)
     assert result.seconds == result.trace.seconds == result.row()["step_seconds"] == 3
 
 
@@ -272,7 +273,7 @@ def test_where_a_trace_slows_steps_down_the_timed_ones_have_none(monkeypatch):
     """Eight steps on a device with memory of its own: one that warms up, four that are timed, three that are traced."""
     clock = Clock(monkeypatch, {"baseline:p": repeat(1), "liveness:m": iter([9, 2, 3, 4, 8, 70, 50, 60])})
     there = replace(costs(), own_memory=True)
-    (result,) = run.ran(clock.toy, [chain()], ["liveness:m"], there, steps=8)
+    (result,) = comparison.ran(clock.toy, [chain()], ["liveness:m"], there, steps=8)
     assert list(result.steps) == [2, 3, 4, 8] and result.seconds == 3
     assert result.trace.seconds == 60
 
@@ -282,7 +283,7 @@ def test_the_shorter_the_steps_the_more_of_them(monkeypatch, seconds, steps):
     """A round that a busy machine makes a hundred times as long changes nothing."""
     taken = {p: chain_of([seconds, seconds, 100 * seconds], repeat(seconds)) for p in ("baseline:m", "liveness:m")}
     clock = Clock(monkeypatch, taken)
-    base, other = run.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs())
+    base, other = comparison.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs())
     starts = 6 if steps == 300 else 1
     assert len(base.steps) == len(other.steps) == steps - starts and other.slowdowns == Spread(1, 1, 1)
     assert other.row()["starts"] == starts
@@ -292,7 +293,7 @@ def test_the_starts_of_a_comparison_are_the_independent_measurements_of_its_inte
     """Each start has its own time, and has to end with the same bytes."""
     taken = {"baseline:m": repeat(0.001), "liveness:m": chain_of(*(repeat(0.001 * k, 50) for k in (1, 2, 3, 4, 5, 6)))}
     clock = Clock(monkeypatch, taken)
-    _, other = run.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs())
+    _, other = comparison.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs())
     assert other.slowdowns == Spread(3.5, 1, 6) and other.identical
     clock = Clock(monkeypatch, {p: repeat(0.001) for p in taken})
 
@@ -303,13 +304,13 @@ def test_the_starts_of_a_comparison_are_the_independent_measurements_of_its_inte
         return toy
 
     opened: list[int] = []
-    _, other = run.ran(changed, [chain()], ["baseline:m", "liveness:m"], costs())
+    _, other = comparison.ran(changed, [chain()], ["baseline:m", "liveness:m"], costs())
     assert len(opened) == 6 and other.identical is False
 
 
 def test_forced_costs_leave_no_choice():
     (p,) = simulated([chain()], ["liveness:p"], costs())
-    forced = run.restricted(costs(), p.arrangement)
+    forced = comparison.restricted(costs(), p.arrangement)
     taken = {op.name: algorithm for op, algorithm in p.schedule.plan.algorithm.items()}
     for op in chain().ops:
         (choice,) = forced.choices(op)
@@ -319,12 +320,12 @@ def test_forced_costs_leave_no_choice():
 def test_digest_tells_bits_apart():
     a = {"w": np.array([0.0, np.nan], np.float32)}
     b = {"w": np.array([-0.0, np.nan], np.float32)}
-    assert run.digest(a) == run.digest({"w": a["w"].copy()}) != run.digest(b)
+    assert comparison.digest(a) == comparison.digest({"w": a["w"].copy()}) != comparison.digest(b)
 
 
 def test_time_sums_phases_by_layer():
     (r,) = simulated([chain(1)], ["liveness:m"], costs())
-    rows = {row["layer"]: row for row in layers(r.schedule, [r.trace, r.trace, r.trace])}
+    rows = {row["layer"]: row for row in layer_rows(r.schedule, [r.trace, r.trace, r.trace])}
     assert rows["conv0"]["forward_seconds"] == pytest.approx(2e-4)
     assert rows["conv0"]["backward_seconds"] == pytest.approx(2e-4) and rows["conv0"][
         "update_seconds"

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from minidnn.costs import Costs
 from minidnn.costs.net import Link, Network, among, sent, unhindered
 from minidnn.jobs.job import Job
-from minidnn.memory.budget import BudgetError
+from minidnn.jobs.outcome import Outcome, outcome
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.results.ranks import ScalingRow
 
@@ -74,14 +73,16 @@ def _seconds(schedules: Sequence[Schedule], costs: Costs) -> float:
 def alone(about: Job, policy: str, costs: Costs) -> Iteration | None:
     """The iteration of one rank with the same batch, under the same policy and budgets; None: these refuse it."""
     one = about.varied(ranks=1)
-    try:
-        found = arrange(one.programs, policy, costs, one.setting.budget, one.setting.host_budget)
-    except BudgetError:
-        return None
-    return iteration(found, one.parts, 1, one.batch or 1, costs)
+    single = _outcome(one, policy, costs)
+    return iteration(single.arrangement, one.parts, 1, one.batch or 1, costs) if single.fits else None
 
 
-def told(about: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
+def _outcome(about: Job, policy: str, costs: Costs) -> Outcome:
+    setting = about.setting
+    return outcome(about.programs, policy, costs, setting.budget, setting.host_budget, about.train.name)
+
+
+def columns(about: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
     """What a row of results says of a policy's ranks; empty if nobody has asked for ranks."""
     ranks = about.setting.ranks
     if ranks is None:
@@ -119,12 +120,12 @@ def _row(about: Job, policy: str, costs: Costs, single: Iteration | None) -> Sca
     ranks, batch = about.setting.ranks or 1, about.batch or 1
     network = about.network(costs)
     costs = among(costs, network)
-    try:
-        found = arrange(about.programs, policy, costs, about.setting.budget, about.setting.host_budget)
-    except BudgetError as refused:
-        return ScalingRow(policy=policy, ranks=ranks, batch=batch, fits=False, why=str(refused))
-    it = iteration(found, about.parts, ranks, batch, costs)
-    schedules = [found.schedules[name] for name in about.parts]
+    all_ranks = _outcome(about, policy, costs)
+    if not all_ranks.fits:
+        return ScalingRow(policy=policy, ranks=ranks, batch=batch, fits=False, why=all_ranks.why)
+    plan = all_ranks.arrangement
+    it = iteration(plan, about.parts, ranks, batch, costs)
+    schedules = [plan.schedules[name] for name in about.parts]
 
     def saved(other: Network) -> float:
         return max(0.0, it.seconds - _seconds(schedules, among(costs, other)))
@@ -136,7 +137,7 @@ def _row(about: Job, policy: str, costs: Costs, single: Iteration | None) -> Sca
         exposed_seconds=it.exposed, net_seconds=it.busy, compute_seconds=it.free, sent_bytes=it.sent,
         saved_without_latency_seconds=saved(_each(network, lambda link: replace(link, latency=0.0, gap=0.0))),
         saved_without_bytes_seconds=saved(_each(network, lambda link: replace(link, bandwidth=ENDLESS))),
-        peak_bytes=found.arena, host_bytes=found.off_device,
+        peak_bytes=plan.arena, host_bytes=plan.off_device,
     )  # fmt: skip
 
 

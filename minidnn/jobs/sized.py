@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from minidnn import zoo
 from minidnn.errors import BadInput, InvalidInput
 from minidnn.jobs.job import Job, Source
+from minidnn.jobs.search import Make
+from minidnn.jobs.series import Series
 from minidnn.program import Program
 from minidnn.schema.message import LARGEST
-from minidnn.study.search import Make
-from minidnn.study.series import Series
 
 SIDE = 32  # pixels: most nets halve their images five times
 WIDEST = 1 << 16  # pixels a side
@@ -26,7 +26,7 @@ class Sized:
     make:   the programs of a size
     series: the sizes to choose from
     probes: two sizes to estimate from
-    about:  the subject at one size
+    about:  the job at one size
     model:  the name of the net, or of its family
     """
 

@@ -1,4 +1,4 @@
-"""A comparison of policies on one net: planned and simulated here, or run on a device (study/run.py).
+"""A comparison of policies on one net: planned and simulated here, or run on a device (training/comparison.py).
 
 A policy that cannot keep the budget still has a row: `fits` is false, and `why` gives the reason. The numbers of such a
 row are those under the smallest budget that the policy can keep.
@@ -8,50 +8,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from statistics import median_low
 from typing import Any
 
 from minidnn.costs import Costs
+from minidnn.jobs.outcome import Outcome, add_bound, nearest
 from minidnn.measuring.spread import Spread
-from minidnn.memory.budget import BudgetError, DiskError, RingError
-from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.execution.trace import Trace, copied
-from minidnn.memory.joint.family import Family
-from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.moment import by_role
-from minidnn.memory.planning import arrange
 from minidnn.memory.policies.papers.vdnn import feature_extraction
-from minidnn.memory.schedule import Arrangement, Compute, Schedule
+from minidnn.memory.schedule import Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
 from minidnn.results.policies import PolicyRow
-from minidnn.visible import say_once
 
 
 @dataclass(eq=False)
-class Result:
-    """The result of one policy. `trace` is simulated or measured; `arrangement` holds the planned schedules."""
+class Result(Outcome):
+    """The outcome of a policy that is compared with others. Of one that was run, `trace` is measured.
 
-    policy: str
-    arrangement: Arrangement
-    trace: Trace
-    name: str = "TRAIN"  # the program that is compared
-    refused: BudgetError | None = None
-    steps: Sequence[float] = ()  # seconds of each timed step, of a policy that was run
-    slowdown: float | None = None  # time over baseline's; None: there is no baseline
-    slowdowns: Spread | None = None  # of a policy that was run: the slowdown with its interval
-    identical: bool | None = None  # whether it ended with the same bytes as baseline; None: not compared
-    bound: float | None = None  # seconds that no plan of whole ops on the device within the budget is below
-    gap: float | None = None  # the simulated seconds beyond the bound, as a part of it
-    more: dict[str, Any] = field(default_factory=dict)  # further columns of the row
+    steps:     seconds of each timed step, of a policy that was run
+    slowdown:  the time over baseline's; None: there is no baseline
+    slowdowns: of a policy that was run: the slowdown with its interval
+    identical: whether it ended with the same bytes as baseline; None: not compared
+    more:      further columns of the row
+    """
 
-    @property
-    def schedule(self) -> Schedule:
-        return self.arrangement.schedules[self.name]
+    steps: Sequence[float] = ()
+    slowdown: float | None = None
+    slowdowns: Spread | None = None
+    identical: bool | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def fits(self) -> bool:
-        return self.refused is None
+    @classmethod
+    def of(cls, outcome: Outcome) -> Result:
+        """The outcome as a result. Its step is simulated now: a run may change the plan."""
+        result = cls(**{one.name: getattr(outcome, one.name) for one in fields(Outcome)})
+        result.trace = outcome.trace
+        return result
 
     @property
     def seconds(self) -> float:
@@ -76,7 +70,6 @@ class Result:
 
     def row(self) -> PolicyRow:
         schedule = self.schedule
-        moved = copied(schedule.instructions, schedule)
         return PolicyRow(
             policy=self.policy,
             algorithms=describe(schedule.plan.algorithm),
@@ -85,9 +78,9 @@ class Result:
             live_peak_bytes=schedule.live_peak,
             arena_bytes=schedule.arena,
             average_bytes=self.trace.average_bytes,
-            **moved,
+            **self.copies,
             host_bytes=self.arrangement.off_device,
-            recomputed_ops=sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
+            recomputed_ops=self.recomputed,
             step_seconds=self.seconds,
             slowdown=self.slowdown,
             bound_seconds=self.bound,
@@ -104,7 +97,7 @@ class Result:
             smallest_host_ring_bytes=self.refused.smallest if isinstance(self.refused, RingError) else None,
             **self.more,
             **self._intervals(),
-            why=str(self.refused) if self.refused else None,
+            why=self.why,
         )
 
 
@@ -137,68 +130,6 @@ def paper_peak(schedule: Schedule, policy: str) -> int:
     return int(maps.max()) + nbytes(weights)
 
 
-def planned(
-    programs: Sequence[Program],
-    policy: str,
-    costs: Costs,
-    budget: int | None = None,
-    host_budget: int | None = None,
-) -> tuple[Arrangement, BudgetError | None]:
-    """The policy's arrangement, and the refusal if it cannot keep a budget (else None).
-
-    A refused policy is planned again under the smallest budget that it can keep, with the smallest ring, or with as
-    much of the disk as it wants."""
-    try:
-        return arrange(programs, policy, costs, budget, host_budget), None
-    except RingError as error:
-        assert costs.staging is not None
-        larger = replace(costs, staging=replace(costs.staging, ring=error.smallest))
-        return planned(programs, policy, larger, budget, host_budget)[0], error
-    except DiskError as error:
-        assert costs.staging is not None and costs.staging.disk is not None
-        larger = replace(costs, staging=replace(costs.staging, disk=replace(costs.staging.disk, most=None)))
-        return planned(programs, policy, larger, budget, host_budget)[0], error
-    except BudgetError as error:
-        refused = error
-    # If only the host budget was exceeded, the plan is the one that the device's budget allows.
-    allowed = *refused.kept[:1], (budget if refused.host else refused.needed, None)
-    for device, host in allowed:
-        try:
-            return arrange(programs, policy, costs, device, host), refused
-        except BudgetError:
-            continue
-    raise refused
-
-
-class Bounds:
-    """The bounds of the seconds of a step within the budgets (memory/joint/family.py), for results that were
-    simulated."""
-
-    def __init__(self, program: Program, costs: Costs, budget: int | None, host_budget: int | None = None) -> None:
-        self.program, self.costs, self.budget = program, replace(costs, host=host_budget), budget
-        self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
-
-    def told(self, result: Result) -> Result:
-        """The result with its bound and gap, if there is a budget and the result keeps it. The bound is not for a plan
-        of which the host runs ops."""
-        if self.budget is None or result.refused is not None or result.schedule.plan.beside:
-            return result
-        early = bool(result.schedule.program.early)
-        if early not in self.known:
-            self.known[early] = self._of(self.program if early else self.program.late(), self.budget)
-        result.bound = self.known[early]
-        result.gap = None if not result.bound else result.trace.seconds / result.bound - 1
-        return result
-
-    def _of(self, program: Program, budget: int) -> float | None:
-        try:
-            found = Family(program, self.costs).closest(budget)
-        except NoSolver as reason:
-            say_once(f"minidnn: there is no bound, since it {reason}")
-            return None
-        return None if found is None else found.seconds
-
-
 def simulated(
     programs: Sequence[Program],
     policies: Iterable[str],
@@ -207,19 +138,18 @@ def simulated(
     host_budget: int | None = None,
     facts: str = "default",
     name: str = "TRAIN",
-    plan: Callable[[str], tuple[Arrangement, BudgetError | None]] | None = None,
+    plan: Callable[[str], Outcome] | None = None,
 ) -> list[Result]:
     """A Result per policy, planned and run on the simulator.
 
-    plan: plans a policy, as `planned` does, which is the default
+    plan: plans a policy, as `nearest` does, which is the default
 
     Slowdowns are relative to the first baseline among the policies, even if that is refused."""
     train = next(program for program in programs if program.name == name)
-    results, bounds = [], Bounds(train, costs, budget, host_budget)
+    results = []
     for policy in policies:
-        arrangement, refused = plan(policy) if plan else planned(programs, policy, costs, budget, host_budget)
-        trace = simulate(arrangement.schedules[name], costs)
-        result = bounds.told(Result(policy, arrangement, trace, name, refused))
+        result = Result.of(plan(policy) if plan else nearest(programs, policy, costs, budget, host_budget, name))
+        add_bound(result, train, budget, host_budget)
         if facts == "vdnn2016":
             result.more["paper_peak_bytes"] = paper_peak(result.schedule, policy)
         results.append(result)

@@ -21,13 +21,14 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from minidnn.costs import Costs
+from minidnn.jobs.series import Series
 from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import unproved
 from minidnn.memory.policies import parts
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
-from minidnn.study.series import Series
+from minidnn.results.budgets import Excluded
 
 ROUNDER = 4, 8, 16, 32  # shares of a batch: multiples of a power of two below each are tried above it
 
@@ -81,23 +82,14 @@ def largest(
     return _Search(make, series, policy, costs, budget, host_budget, seconds, watch).run(probes)
 
 
-@dataclass(frozen=True)
-class Excluded:
-    """A size of which no plan of ops as a whole keeps the budget (memory/joint/family.py).
-
-    least: bytes that the bound asks for
-    """
-
-    size: int
-    least: int
-
-
 def excluded(
-    make: Make, series: Series, costs: Costs, budget: int, found: int | None, tell: Callable[[int], None]
+    make: Make, series: Series, costs: Costs, budget: int, found: int | None, what: str, tell: Callable[[int], None]
 ) -> Excluded | None:
-    """The smallest size that the bound is found to exclude; None if it excludes no size of the series.
+    """The smallest size found of which no plan of ops as a whole keeps the budget, by the bound; None if it excludes
+    none of the series.
 
-    found: the largest size that a policy places, or None. The search begins there, with growing steps, and then bisects
+    what:  "batch", "size" or "depth"
+    found: the largest size that a policy places, or None: the search begins there, in growing steps, and then halves
     tell:  called with each size before the bound is asked
 
     The bound does not exclude the next smaller size of the series. Raises linear.NoSolver without the package highspy.
@@ -121,7 +113,7 @@ def excluded(
             high, needs = number, asked
         else:
             low, stride = number, 2 * stride
-    return None if high > series.top else Excluded(series[high], needs)
+    return None if high > series.top else Excluded(**{what: series[high]}, least_bytes=needs)
 
 
 class _Search:

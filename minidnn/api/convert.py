@@ -9,7 +9,6 @@ import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel
 
@@ -21,6 +20,7 @@ from minidnn.layers import LAYERS, ShapeError
 from minidnn.layers.rows import Rows, equal, of
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
+from minidnn.results.others import Conversion
 from minidnn.schema import InvalidFile, SolverParameter, check_solver, dump, plain, prototext, read
 from minidnn.schema.caffe import TYPES
 from minidnn.schema.files import CAFFEMODEL, PROTOTEXT
@@ -45,20 +45,10 @@ class Form:
     write_weights: Callable[[Path, Net, Named, Layout], None] | None = None
 
 
-@dataclass(frozen=True)
-class Converted:
-    """The written thing: "net", "solver" or "weights", its name, the number of layers or blobs, and remarks."""
-
-    what: Literal["net", "solver", "weights"]
-    name: str
-    count: int
-    notes: tuple[str, ...] = ()
-
-
 def convert(
     source: str | Path, target: str | Path, net: str | Path | None = None, dropped: list[str] | None = None
-) -> Converted:
-    """Write what the file `source`, or the shipped net of that name, holds to the file `target`.
+) -> Conversion:
+    """Write what the file `source`, or the shipped net of that name, holds to the file `target`; what was written.
 
     net:     the net whose weights these are, if `source` does not hold it
     dropped: gets the places of unknown fields, which then are ignored; None: they are errors
@@ -81,7 +71,8 @@ def convert(
         raise InvalidInput(f"{source} holds no net: {goal.suffix} cannot be made of it")
     made = found if isinstance(found, Net) else form.net(found, dropped)
     _write(goal, to.net_text(made))
-    return Converted("net", made.name or "", len(made.layers), tuple(_foreign(made.parameter, goal)))
+    notes = list(_foreign(made.parameter, goal))
+    return Conversion(file=str(target), what="net", name=made.name or "", count=len(made.layers), notes=notes)
 
 
 def _form(path: Path) -> Form:
@@ -100,19 +91,20 @@ def _is_solver(path: Path) -> bool:
     return isinstance(data, Mapping) and not data.keys() & {"layer", "layers", "input"}
 
 
-def _solver(path: Path, goal: Path, to: Form, dropped: list[str] | None) -> Converted:
+def _solver(path: Path, goal: Path, to: Form, dropped: list[str] | None) -> Conversion:
     if to.solver_text is None:
         raise InvalidInput(f"{path} is a solver; a solver can be written as .yaml or .prototxt")
     document = read(path)
     document.dropped = dropped
     solver = check_solver(document, LAYERS, OPTIMIZERS)
     _write(goal, to.solver_text(solver))
-    return Converted("solver", solver.net or "", len(plain(solver)), tuple(_foreign(solver, goal)))
+    notes = list(_foreign(solver, goal))
+    return Conversion(file=str(goal), what="solver", name=solver.net or "", count=len(plain(solver)), notes=notes)
 
 
 def _weights(
     path: Path, goal: Path, form: Form, to: Form, net: str | Path | None, dropped: list[str] | None
-) -> Converted:
+) -> Conversion:
     if form.weights is None:
         raise InvalidInput(
             f"{path} holds no weights, so {goal.suffix} cannot be made of it: name a file of weights, and --net"
@@ -142,7 +134,7 @@ def _weights(
     to.write_weights(goal, made, weights, layout)
     unused = sorted(given.keys() - {f"{layer}/{name}" for layer, its in shapes.items() for name in its})
     notes = [f"not in {net}, left out: {few(unused)}"] if unused else []
-    return Converted("weights", made.name or "", len(weights), tuple(notes))
+    return Conversion(file=str(goal), what="weights", name=made.name or "", count=len(weights), notes=notes)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from minidnn.api.data import Subject, Tell, read
 from minidnn.data import DataError, Dataset, Encoded, database
 from minidnn.data.decoding import pillow
 from minidnn.data.encoded import reason
 from minidnn.errors import InvalidInput
 from minidnn.schema.blobs import Picture
-from minidnn.study.contents import Subject, Tell, read
 
 QUALITY = 95  # of the JPEGs that are made of resized images; OpenCV's, and so Caffe's
 

@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 
+from minidnn.api.time import algorithm_rows, sums
 from minidnn.backends import open_device
 from minidnn.cli.main import main
 from minidnn.costs import measurements
 from minidnn.memory.plan import complete
 from minidnn.memory.policies import BUDGETED, DEFAULT, find
-from minidnn.study.algorithms import algorithms, sums
 from tests.support.paths import NET_FILES
 from tests.support.programs import costs, residual
 
@@ -34,7 +34,7 @@ def answer(capsys, *argv):
 @pytest.mark.parametrize(("policy", "chosen"), [("liveness:m", "slow"), ("liveness:p", "fast")])
 def test_rows_are_what_costs_say_and_the_plan_takes(policy, chosen):
     p = residual(1)
-    rows = algorithms(p, complete(p, costs(), find(policy)(p, costs(), 1 << 40)), costs())
+    rows = algorithm_rows(p, complete(p, costs(), find(policy)(p, costs(), 1 << 40)), costs())
     assert {r["part"] for r in rows} == {"forward", "backward_filter", "backward_data"}
     assert [r["layer"] for r in rows] == sorted((r["layer"] for r in rows), key=p.layers.index)
     assert len(rows) == 2 * sum(op.kind.startswith("convolution.") for op in p.ops)

@@ -27,15 +27,15 @@ from typing import Protocol
 import numpy as np
 
 from minidnn.costs import Choice, Costs
+from minidnn.jobs.compare import Result, against_baseline
+from minidnn.jobs.outcome import add_bound, nearest
 from minidnn.measuring.load import Load
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.execution.host import free_memory
-from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.parts.whole import as_whole, rows_of_parts
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program
-from minidnn.study.compare import Bounds, Result, against_baseline, planned
 
 
 class Runner(Protocol):
@@ -86,12 +86,11 @@ def ran(
     The first step is not timed. On a device with memory of its own, the last three (of fewer than eight, the last) are
     traced and not timed."""
     results: dict[str, Result] = {}
-    bounds = Bounds(next(program for program in programs if program.name == name), costs, budget, host_budget)
+    train = next(program for program in programs if program.name == name)
     for policy in policies:
         tell(f"planning {policy}")
-        arrangement, refused = planned(programs, policy, costs, budget, host_budget)
-        trace = simulate(arrangement.schedules[name], costs)
-        results[policy] = bounds.told(Result(policy, arrangement, trace, name, refused))
+        results[policy] = Result.of(nearest(programs, policy, costs, budget, host_budget, name))
+        add_bound(results[policy], train, budget, host_budget)
     free = free_memory()
     needs = {policy: _of_host(r.arrangement, costs) for policy, r in results.items()}
     able = [policy for policy in policies if needs[policy] < 0.8 * free]
@@ -155,7 +154,7 @@ def _train(
                 planned_with = replace(costs, staging=staging)  # a refused policy's ring differs
                 runners[policy] = open_runner(policy, planned_with, arrangement.budget)
                 stack.callback(runners[policy].close)
-                results[policy].arrangement = runners[policy].arrangement  # the device may have refused an algorithm
+                results[policy].plan = runners[policy].arrangement  # the device may have refused an algorithm
             share = partial(_shares, perf_counter() - began)
             starts, steps = _rounds(runners, found, costs.own_memory, (starts, steps), share, tell)
             for policy, runner in runners.items():

@@ -9,15 +9,15 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.costs import profile
+from minidnn.jobs import search
+from minidnn.jobs.search import largest
+from minidnn.jobs.series import Series
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.joint.family import least_budget
 from minidnn.memory.planning import arrange, unproved
 from minidnn.memory.policies import parts
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.programs.autodiff import differentiate
-from minidnn.study import search
-from minidnn.study.search import largest
-from minidnn.study.series import Series
 from minidnn.zoo.cifar10 import Cifar10Quick
 from tests.support.slow import usual_are
 
@@ -196,11 +196,11 @@ def placed(budget):
 @pytest.mark.parametrize("found", usual_are([None, 400], [None, 1, 40, 400]))
 def test_the_bound_excludes_the_size_that_it_names_and_not_the_one_before(found):
     budget, asked = 12 * MIB, []
-    beyond = search.excluded(programs, replace(BATCHES, batches=True), COSTS, budget, found, asked.append)
-    needs = [least_budget(programs(size), COSTS, parts=False) for size in (beyond.size - 1, beyond.size)]
-    assert needs[0] <= budget < needs[1] == beyond.least and len(asked) < 20
-    assert placed(budget) < beyond.size
-    assert search.excluded(programs, Series(1, 1, 2), COSTS, budget, 1, asked.append) is None
+    beyond = search.excluded(programs, replace(BATCHES, batches=True), COSTS, budget, found, "batch", asked.append)
+    needs = [least_budget(programs(size), COSTS, parts=False) for size in (beyond.batch - 1, beyond.batch)]
+    assert needs[0] <= budget < needs[1] == beyond.least_bytes and len(asked) < 20
+    assert placed(budget) < beyond.batch
+    assert search.excluded(programs, Series(1, 1, 2), COSTS, budget, 1, "batch", asked.append) is None
 
 
 # -- from the command line

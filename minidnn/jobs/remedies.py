@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput, few
+from minidnn.jobs.change import Asked, Change
+from minidnn.jobs.outcome import outcome
+from minidnn.jobs.search import largest
+from minidnn.jobs.series import Series
 from minidnn.memory.budget import BudgetError, RingError
-from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.family import least_budget
 from minidnn.memory.lowering.placement import homes
 from minidnn.memory.plan import Plan
-from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED, STAYING, parts
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.program import Program
-from minidnn.study.change import Answer, Asked, Change, Tried
-from minidnn.study.search import largest
-from minidnn.study.series import Series
+from minidnn.results.policies import Refusal, Remedy, Worst
 
 SHARES = 0.95, 0.85  # parts of the largest batch that may fit, tried where a rough answer is enough
 Tell = Callable[[str], None]
@@ -37,8 +37,9 @@ class Varied(Protocol):
 
 def remedies(
     asked: Asked, refused: BudgetError, varied: Varied, name: str = "TRAIN", tell: Tell = lambda text: None
-) -> Answer:
-    """Try the changes that could make the refused command fit.
+) -> Refusal:
+    """Try the changes that could make the refused command fit. What fits is in the order of the tries; what does not,
+    the nearest first.
 
     name:   the program whose steps are foreseen
     tell:   is called with what is being tried
@@ -50,7 +51,13 @@ def remedies(
         search.on_host()
     else:
         search.on_device()
-    return search.answer
+    fits = [one for one in search.tried if one.fits]
+    vain = sorted((one for one in search.tried if not one.fits), key=lambda one: one.peak_bytes)
+    return Refusal(
+        policy=asked.policy, why=str(refused), worst=None if refused.worst is None else Worst(**refused.worst.row()),
+        limit_bytes=search.limit, host=refused.host, reached_bytes=refused.smallest, least_bytes=search.known,
+        carried_bytes=search.carried, largest_batch=search.largest_batch, remedies=fits, in_vain=vain,
+    )  # fmt: skip
 
 
 class _Search:
@@ -58,8 +65,10 @@ class _Search:
         self.asked, self.refused, self.varied, self.name, self.tell = asked, refused, varied, name, tell
         programs, self.costs = varied(Change())
         self.limit = self.costs.memory if asked.budget is None else asked.budget
-        known = None if refused.host else self.least(programs, self.costs)
-        self.answer = Answer(self.limit, refused.smallest, refused.host, known, homes(*_late(programs)).nbytes)
+        self.known = None if refused.host else self.least(programs, self.costs)  # bytes
+        self.carried = homes(*_late(programs)).nbytes
+        self.largest_batch: int | None = None
+        self.tried: list[Remedy] = []
         self.better = BUDGETED if asked.policy != BUDGETED else None
         self.sized = not asked.policy.endswith(SUFFIX)  # else the plan is one net's at one size
 
@@ -68,7 +77,7 @@ class _Search:
     def on_device(self) -> None:
         """The device's budget is too small: another policy, what makes tensors smaller, a batch, a larger budget."""
         asked = self.asked
-        if self.answer.carried > self.limit:
+        if self.carried > self.limit:
             if self.sized:
                 any(self.attempt(Change(state=state)) for state in asked.states)
             if self.better:
@@ -81,7 +90,7 @@ class _Search:
                     found = self.batches(Change(policy=self.better))
                 if found is not None and not any(fits):
                     for change in (Change(no_fusion=True), *(Change(format=format) for format in asked.formats)):
-                        if change in {t.change for t in self.answer.tried}:
+                        if str(change) in {one.options for one in self.tried}:
                             self.roughly(replace(change, policy=self.better), found)
         if asked.budget is not None:
             self._larger()
@@ -103,13 +112,13 @@ class _Search:
         asked = self.asked
         self._larger()
         base = asked.policy.partition(":")[0]
-        before = len(self.answer.tried)
+        before = len(self.tried)
         for policy in (*STAYING, BUDGETED):
             if policy != base:
                 self.attempt(Change(policy=policy))
-        fit = sorted((t for t in self.answer.tried[before:] if t.fits), key=lambda t: t.seconds or 0.0)
+        fit = sorted((one for one in self.tried[before:] if one.fits), key=lambda one: one.step_seconds or 0.0)
         for slower in fit[1:]:
-            self.answer.tried.remove(slower)
+            self.tried.remove(slower)
         if self.sized:
             self.batches(Change())
 
@@ -132,7 +141,7 @@ class _Search:
         programs, costs = self.varied(change)
         needs = self.least(programs, costs, enough=self.limit)
         if needs > self.limit:
-            self.answer.tried.append(Tried(change, False, needs, planned=False))
+            self.tried.append(_remedy(change, False, needs, planned=False))
             return False
         return self.plan(change)
 
@@ -143,18 +152,20 @@ class _Search:
         budget = change.budget or asked.budget
         host_budget = change.host_budget or asked.host_budget
         programs, costs = self.varied(change)
-        try:
-            found = arrange(programs, change.policy or asked.policy, costs, budget, host_budget)
-        except BudgetError as error:
-            self.answer.tried.append(Tried(change, False, error.needed))
+        one = outcome(programs, change.policy or asked.policy, costs, budget, host_budget, self.name)
+        if one.refused is not None:
+            self.tried.append(_remedy(change, False, one.refused.needed))
             return False
-        schedule = found.schedules[self.name]
         if change.policy and asked.policy == f"{change.policy}:p":
-            note = _leaner(schedule.plan, costs)
+            note = _leaner(one.schedule.plan, costs)
         if costs.origin != self.costs.origin:
             note = "; ".join(filter(None, (note, f"by {costs.origin} costs")))
-        seconds, batch = simulate(schedule, costs).seconds, change.batch or asked.batch
-        self.answer.tried.append(Tried(change, True, found.arena, True, batch, seconds, found.off_device, note))
+        self.tried.append(
+            _remedy(
+                change, True, one.arrangement.arena, host_bytes=one.arrangement.off_device,
+                batch=change.batch or asked.batch, step_seconds=one.seconds, note=note,
+            )
+        )  # fmt: skip
         return True
 
     def batches(self, change: Change) -> int | None:
@@ -163,8 +174,8 @@ class _Search:
         if asked.batch is None or asked.batch == 1 or not self._exists(replace(change, batch=1)):
             return None
         top = self._top(change)
-        if change == Change() and self.answer.least is not None and self.answer.least > self.limit:
-            self.answer.largest_batch = top
+        if change == Change() and self.known is not None and self.known > self.limit:
+            self.largest_batch = top
         if top == 0:
             return None
         most = asked.batch - 1 if top is None else top
@@ -184,11 +195,11 @@ class _Search:
         """Find a batch that fits after the change, and is larger than those before; not the largest, which takes long.
 
         found: the largest batch that was found without it. Where the bound asks for fewer bytes, more may fit."""
-        assert self.asked.batch is not None and self.answer.least is not None
-        known = max((t.batch or 0 for t in self.answer.tried if t.fits), default=0)
-        about = min(self.asked.batch, found * self.answer.least / self.least(*self.varied(change)))
+        assert self.asked.batch is not None and self.known is not None
+        before = max((one.batch or 0 for one in self.tried if one.fits), default=0)
+        about = min(self.asked.batch, found * self.known / self.least(*self.varied(change)))
         for size in (int(about * share) for share in SHARES):
-            if size > known and self.plan(replace(change, batch=size), "larger ones were not tried"):
+            if size > before and self.plan(replace(change, batch=size), "larger ones were not tried"):
                 return
 
     def _exists(self, change: Change) -> bool:
@@ -211,6 +222,13 @@ class _Search:
             needs = self.least(*self.varied(replace(change, batch=middle)), enough=self.limit, parts=False)
             low, high = (middle, high) if needs <= self.limit else (low, middle)
         return low
+
+
+def _remedy(change: Change, fits: bool, needs: int, planned: bool = True, note: str = "", **more: Any) -> Remedy:
+    """A change, and what came of it. needs: bytes of the plan's arena, or of the bound"""
+    return Remedy(
+        options=str(change), change=change.differs, fits=fits, planned=planned, peak_bytes=needs, note=note, **more
+    )
 
 
 def _leaner(plan: Plan, costs: Costs) -> str:

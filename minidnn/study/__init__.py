@@ -1,1 +1,0 @@
-"""An experimenter's work: policies compared, sizes sought. They return values and print nothing."""
