@@ -98,6 +98,8 @@ def _show(args: argparse.Namespace, found: Plans) -> None:
         if r.refused is None:
             report.show_peak(r.policy, r.schedule)
             say(f"{r.policy}: RAM in a run about {found.rams[r.policy]}")
+            if args.gpu is None and (refused := found.rams[r.policy].refusal(r.policy)):
+                say(f"minidnn: a run here would be refused: {refused}", file=sys.stderr)
     if told is not None:
         refusal.show(told)
 
