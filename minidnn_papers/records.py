@@ -8,18 +8,19 @@ from pydantic import Field
 
 from minidnn.results.record import Document, Record
 
+Verdict = Literal[
+    "within 10 %", "explained by a trial", "not explained", "by construction", "no figure of theirs",
+    "no figure of ours",
+]  # fmt: skip
 System = Annotated[str, Field(description="the paper's system")]
-Verdict = Annotated[
-    Literal[
-        "within 10 %", "explained by a trial", "not explained", "by construction", "no figure of theirs",
-        "no figure of ours",
-    ],
+OfRow = Annotated[
+    Verdict,
     Field(
         description="what the numbers say of the difference: a trial explains it if it brings our number within 10 %, "
         "changes nothing that the paper states, and is not fitted to the same figure; what was made to agree is by "
         "construction"
     ),
-]  # fmt: skip
+]
 
 
 class ReproducedRow(Record):
@@ -31,7 +32,7 @@ class ReproducedRow(Record):
     quantity: str = Field(description="what the number is, and its unit")
     paper: float | None = Field(description="the paper's number")
     ours: float | None = Field(description="our number")
-    verdict: Verdict
+    verdict: OfRow
     reason: str = Field(
         description="why they may differ, as far as the numbers bear it out, or why there is none of ours"
     )
@@ -44,7 +45,7 @@ class Verdicts(Record):
     """How many rows of a system have a verdict."""
 
     system: System
-    verdict: Verdict
+    verdict: OfRow
     figures: int = Field(description="how many rows these are")
 
 

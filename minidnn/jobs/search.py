@@ -85,11 +85,10 @@ def largest(
 def excluded(
     make: Make, series: Series, costs: Costs, budget: int, found: int | None, what: str, tell: Callable[[int], None]
 ) -> Excluded | None:
-    """The smallest size found of which no plan of ops as a whole keeps the budget, by the bound; None if it excludes
-    none of the series.
+    """The smallest size that the bound is found to exclude; None if it excludes no size of the series.
 
     what:  "batch", "size" or "depth"
-    found: the largest size that a policy places, or None: the search begins there, in growing steps, and then halves
+    found: the largest size that a policy places, or None. The search begins there, with growing steps, and then bisects
     tell:  called with each size before the bound is asked
 
     The bound does not exclude the next smaller size of the series. Raises linear.NoSolver without the package highspy.

@@ -45,7 +45,7 @@ def _line(r: Row) -> list[str]:
 
 
 def says(document: Row) -> list[str]:
-    """Sentences on each policy: up to how many ranks it pays, and why no further; and on what was refused."""
+    """Sentences on each policy: the number of ranks up to which it pays, the reason why no further, and refusals."""
     said = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
     for policy, own in _by_policy(document["rows"]).items():
         said += _pays(policy, own)

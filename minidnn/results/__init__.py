@@ -1,8 +1,8 @@
 """The results: one family of records with a version. `--json` prints one of these documents, and functions of Python
 return their rows.
 
-A document says its kind and the version of this form. docs/results.md lists all of them. A name means the same in all
-documents (`words.py`).
+A document says its kind and the version of this form. docs/results.md lists all of them, and the one of
+minidnn_papers. A name means the same in all documents (`words.py`).
 """
 
 from minidnn.results.board import Board

@@ -109,7 +109,7 @@ class Search(NetDocument):
     budget_bytes: int
     excluded: Excluded | None = Field(
         default=None,
-        description="the smallest size that no plan of ops as a whole places, by the bound; null if there is none",
+        description="the smallest size that no plan of whole ops can place, by the bound; null if there is none",
     )
 
 

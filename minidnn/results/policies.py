@@ -145,7 +145,9 @@ class Refusal(Record):
     host: bool = Field(description="whether the host's budget was refused, not the device's")
     reached_bytes: int
     least_bytes: int | None
-    carried_bytes: int = Field(description="bytes of weights and of what belongs to them, which no batch changes")
+    carried_bytes: int = Field(
+        description="bytes of weights, optimizer state and statistics, whose number no batch changes"
+    )
     largest_batch: int | None = Field(
         description="by the bound no larger batch has a plan of ops as a whole within the limit; 0: none has; "
         "null: not known"

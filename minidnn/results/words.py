@@ -51,8 +51,9 @@ WORDS = {
     "stall_seconds": "seconds of a step in which compute waits for copies or communications",
     "exposed_seconds": "seconds of an iteration that are due to communication, since compute does not hide them",
     "net_seconds": "seconds of an iteration in which communications are under way",
-    "sent_bytes": "bytes that reach the first rank in exchanges and leave it in gathers, in an iteration; it has most",
-    "bound_seconds": "seconds that no plan of ops as a whole on the device within the bytes is below; else null",
+    "sent_bytes": "bytes that the first rank receives in exchanges and sends in gathers, per iteration: the maximum",
+    "bound_seconds": "lower bound on the step of any plan that keeps the bytes and runs whole ops on the device, or "
+    "null",
     "gap": "the foreseen seconds beyond the bound, as a part of it",
     "free_seconds": "seconds of a step on this GPU if it had endless memory",
     "samples_per_second": "samples of training in a second, of all ranks together",
