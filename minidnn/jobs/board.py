@@ -1,8 +1,8 @@
 """The board: the plans of many policies, on several nets, GPUs and budgets, each with its gap to the bound.
 
 A contest is a net on a GPU. Its bounds are computed once. A cell is a policy in a contest within a budget: a row of the
-board. Cells are planned in processes side by side. What a policy raises is its cell's: a refusal, or an error of any
-kind.
+board. Cells are planned in processes side by side. A policy that raises puts its refusal, or its error of any kind,
+into its cell.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def standings(cells: Cells, policies: Sequence[str]) -> list[StandingRow]:
 def ground(
     contests: Sequence[Contest], number: int, budgets: tuple[Budget, ...]
 ) -> tuple[ContestRow, dict[int, float]]:
-    """What all cells of a contest are measured by, and {budget: seconds that no plan of whole ops within it is below},
-    without those that the bound excludes, or without a solver."""
+    """The numbers that all cells of a contest are compared with, and the bounds {budget: seconds of a step}, without
+    budgets that the bound excludes; none without a solver."""
     contest = contests[number]
     try:
         loose = free(contest.programs, contest.costs, contest.name)

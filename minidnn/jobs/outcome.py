@@ -153,19 +153,22 @@ def free(programs: Sequence[Program], costs: Costs, name: str = "TRAIN") -> Outc
 
 
 @lru_cache(maxsize=4)
-def bounds(program: Program, costs: Costs, host_budget: int | None = None, early: bool = True) -> Family:
-    """The bounds of a program's plans (memory/joint/family.py), kept for whom asks again.
-
-    early: False: all inputs come by trips within the step. Raises NoSolver without the package highspy."""
-    return Family(program if early else program.late(), replace(costs, host=host_budget))
+def bounds(program: Program, costs: Costs, host_budget: int | None) -> Family:
+    """The bounds of a program's plans (memory/joint/family.py), kept for the next question. Raises NoSolver without the
+    package highspy."""
+    return Family(program, replace(costs, host=host_budget))
 
 
 @lru_cache(maxsize=8)
-def bound_at(
-    program: Program, costs: Costs, budget: int, host_budget: int | None = None, early: bool = True
-) -> Bound | None:
+def bound_at(program: Program, costs: Costs, budget: int, host_budget: int | None) -> Bound | None:
     """The bound within `budget` bytes of the device; None: no plan of whole ops keeps it. The rest as of `bounds`."""
-    return bounds(program, costs, host_budget, early).closest(budget)
+    return bounds(program, costs, host_budget).closest(budget)
+
+
+@lru_cache(maxsize=4)
+def _late(program: Program) -> Program:
+    """The program whose inputs all come by trips within the step: the same one each time."""
+    return program.late()
 
 
 def add_bound(one: Outcome, program: Program, budget: int | None, host_budget: int | None = None) -> None:
@@ -173,7 +176,7 @@ def add_bound(one: Outcome, program: Program, budget: int | None, host_budget: i
     if budget is None or one.refused is not None or one.schedule.plan.beside:
         return
     try:
-        bound = bound_at(program, one.costs, budget, host_budget, bool(one.schedule.program.early))
+        bound = bound_at(program if one.schedule.program.early else _late(program), one.costs, budget, host_budget)
     except NoSolver as reason:
         say_once(f"minidnn: there is no bound, since it {reason}")
         return

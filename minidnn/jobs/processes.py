@@ -52,7 +52,7 @@ def result(future: Future[Any], ended: Callable[[str], Any]) -> Any:
 
 
 class _NoTerminal(io.TextIOWrapper):
-    """Standard error of a fork: warnings, and no lines that show what it does."""
+    """Standard error of a fork: it passes warnings and hides progress."""
 
     def isatty(self) -> bool:
         return False
