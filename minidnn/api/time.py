@@ -161,9 +161,9 @@ def layer_rows(schedule: Schedule, traces: Sequence[Trace]) -> list[LayerTime]:
             layer = x.op.whole.layer
             row = rows.setdefault(layer, {"layer": layer, **dict.fromkeys(COLUMNS.values(), 0.0)})
             row["backward_seconds" if x.run else COLUMNS[x.op.during.value]] += median(seconds)
-    total = sum(row[c] for row in rows.values() for c in set(COLUMNS.values())) or 1.0
+    total = sum(row[c] for row in rows.values() for c in dict.fromkeys(COLUMNS.values())) or 1.0
     for row in rows.values():
-        row["share"] = sum(row[c] for c in set(COLUMNS.values())) / total
+        row["share"] = sum(row[c] for c in dict.fromkeys(COLUMNS.values())) / total
     return [LayerTime(**row) for row in rows.values()]
 
 
