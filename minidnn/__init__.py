@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from minidnn.nets import notebook as _notebook
+from minidnn import notebook as _notebook
 from minidnn.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time a name is imported when it is first used

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from minidnn import notebook
 from minidnn.formats import named
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
 from minidnn.layers.source import Data
-from minidnn.nets import notebook
 from minidnn.nets.define import written
 from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.nets.sharing import owners

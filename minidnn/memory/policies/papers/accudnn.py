@@ -6,7 +6,7 @@ data", guided by a performance model. It does so first to make a network trainab
 as possible. Its tuner then looks for the most efficient minibatch (jobs/tune.py). We did not find how the optimizer
 chooses, and there is no public code. This policy follows from those sentences:
 
-  1. shared/swap_model.py is the performance model: seconds of each op, link bandwidths, copies that
+  1. memory/policies/shared/swap_model.py is the performance model: seconds of each op, link bandwidths, copies that
      serialise per direction.
   2. If the network fits, nothing moves.
   3. Otherwise the smallest set of tensors moves whose copies are all hidden. Tensors with the longest idle windows join

@@ -16,7 +16,7 @@ in-trigger ahead. Recomputation is on demand. Here:
      then costs both of its copies. A recomputation costs the runs that its sources do not spare; with each tensor that
      is dropped, those of others may rise.
   5. No more tensors are chosen than the limit needs.
-  6. The points of the copies are those of AccUDNN's model (shared/swap_model.py): each copy back begins as
+  6. The points of the copies are those of AccUDNN's model (memory/policies/shared/swap_model.py). A copy back begins as
      late as it may without being waited for, all on one link. That is where the paper's feedback would end. A copy out
      is awaited only where its bytes are needed, as in the paper.
 

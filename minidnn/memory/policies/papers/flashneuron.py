@@ -19,7 +19,7 @@ only if its foreseen step is quicker than the first one's.
 Where the paper is silent we read it so:
 
 - A copy takes the time of the link to the host, or of the disk where one is given (`--disk`) that is slower.
-- A tensor comes back as late as its copy stays hidden, by AccUDNN's model (shared/swap_model.py).
+- A tensor comes back as late as its copy stays hidden, by AccUDNN's model (memory/policies/shared/swap_model.py).
 - Small tensors stay: those 1000 times smaller than the largest.
 - Live bytes decide. If the placed arena exceeds the budget, tensors are selected again for that much less memory.
 """
