@@ -48,7 +48,7 @@ from minidnn.measuring.steps import Steps, with_algorithms
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.family import Family, least_budget
+from minidnn.memory.joint.variants import ProgramVariants, least_budget
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Arrangement, Compute
@@ -194,7 +194,7 @@ def run(
 
 def bounds(program: Program, costs: Costs, most: int) -> list[tuple[int, float]]:
     """(bytes, the least seconds within them as a part of those of liveness:p) from the least budget to `most` bytes."""
-    bound = Family(program, costs)
+    bound = ProgramVariants(program, costs)
     usual = simulate(arrange([program], "liveness:p", costs).schedules[program.name], costs).seconds
     least = bound.least()
     found = ((b, bound.at(b)) for b in (least + (most - least) * i // POINTS for i in range(POINTS + 1)))

@@ -161,14 +161,14 @@ def _rounds(cases: Sequence[tuple[Side, Case]], rounds: int, tell: Tell) -> tupl
         for side, case in cases if i % 2 == 0 else reversed(cases):
             tell(i, rounds, f"round {i + 1}: {', '.join(dict.fromkeys(case))}")
             sleep(PAUSE)
-            began, before = perf_counter(), load.taken()
+            began, before = perf_counter(), load.processor_seconds()
             turn = side.ask("turn", case[1])
             passed += perf_counter() - began
-            if before is not None and (after := load.taken()) is not None:
+            if before is not None and (after := load.processor_seconds()) is not None:
                 others += max(0.0, after - before - turn.whole)
             turns[case].append(turn)
     cores = machine.described()["cores"]
-    return turns, others / (passed * cores) if load.taken() is not None else None
+    return turns, others / (passed * cores) if load.processor_seconds() is not None else None
 
 
 # ---- the command

@@ -104,7 +104,7 @@ class _Host:
 
 class _Side:
     def __init__(self, net: Net, form: str, early: bool) -> None:
-        self.program = programs(net, None, ("TRAIN",), format=form, early=early)["TRAIN"]
+        self.program = programs(net, None, ("TRAIN",), format=form, double_buffered=early)["TRAIN"]
         self.feeds, self.host, self.position = Feeds(net.graph("TRAIN")), _Host(self.program), 0
 
     def images_per_second(self, batches: int) -> float:

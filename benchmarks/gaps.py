@@ -28,7 +28,7 @@ from minidnn.costs import Costs, profile
 from minidnn.files.replace import replacing
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.family import Family
+from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED, OTHERS
 from minidnn.memory.policies.shared import kept
@@ -48,7 +48,9 @@ Row = dict[str, Any]
 
 
 def train(network: str, batch: int, fuses: Fuses | None = as_cuda) -> Program:
-    return programs(found(network, batch).with_batch(batch), TRAIN, ("TRAIN",), fuses=fuses)["TRAIN"].late()
+    return programs(found(network, batch).with_batch(batch), TRAIN, ("TRAIN",), fuses=fuses)[
+        "TRAIN"
+    ].synchronous_inputs()
 
 
 def planned(program: Program, policy: str, costs: Costs, budget: int) -> tuple[float, int, int] | None:
@@ -73,7 +75,7 @@ def least(program: Program, costs: Costs, policies: Sequence[str]) -> int:
 
 def rows(network: str, batch: int, gpu: str) -> Iterator[Row]:
     program, costs = train(network, batch), profile(gpu)
-    bound = Family(program, costs)
+    bound = ProgramVariants(program, costs)
     whole = planned(program, WHOLE, costs, 1 << 62)
     assert whole is not None
     smallest, reached = least(program, costs, OTHERS), least(program, costs, (BUDGETED,))

@@ -25,7 +25,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from benchmarks.nets import TRAIN, found
-from minidnn.backends.choice import chosen
+from minidnn.backends.choice import choose
 from minidnn.backends.cuda import Planner, packages
 from minidnn.backends.cuda.cudnn import Cudnn, Target
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Space, Table, Write
@@ -94,7 +94,7 @@ def count(device: Planner, net: str, batch: int, format: str, policy: str) -> Co
     total = Count(arena=arrangement.arena)
     for x in arrangement.schedules["TRAIN"].instructions:
         if isinstance(x, Compute):
-            recipe = chosen(device.recipes(x.op), x.op, x.algorithm, x.algorithm.workspace, device.name)
+            recipe = choose(device.recipes(x.op), x.op, x.algorithm, x.algorithm.workspace, device.name)
             for step in recipe.steps:
                 total.add(x.op, step)
     return total

@@ -34,7 +34,7 @@ from minidnn.costs import Costs, profile
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import SMALL, Facts
+from minidnn.memory.joint.index import SMALL, Index
 from minidnn.memory.joint.planner import Planner
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
@@ -83,7 +83,7 @@ class Ours:
 
     def __init__(self, program: Program, costs: Costs, copies: bool) -> None:
         self.program, self.costs, self.copies = program, costs, copies
-        self.bound = LowerBound(Facts(program, costs, copies=copies))
+        self.bound = LowerBound(Index(program, costs, copies=copies))
 
     def at(self, budget: int) -> tuple[float | None, float | None]:
         """Seconds of the bound and of a proved plan, at a budget in bytes. None: the bound excludes it; no plan was
@@ -112,7 +112,7 @@ class Ours:
             return None
         quickest = min(placed, key=lambda schedule: simulate(schedule, self.costs).seconds)
         verify_all([quickest], budget)
-        out = [t.tensor.name for t in quickest.plan.trips if t.out is not None and t.back is not None]
+        out = [t.tensor.name for t in quickest.plan.offloads if t.offload_at is not None and t.prefetch_at is not None]
         assert not out, f"{out} leave the device"
         return quickest
 

@@ -86,9 +86,9 @@ class Ours:
         shut(session)
         self.session, _ = self._opened(whole, train, policy, costs, 2)
         schedule = self.session.arrangement.schedules["TRAIN"]
-        own = {t.name for t in schedule.program.carried}
-        weights = [t for t in schedule.program.carried if f"{t.name}.shard" in own]
-        state = [t for t in schedule.program.carried if ".shard." in t.name]
+        own = {t.name for t in schedule.program.persistent}
+        weights = [t for t in schedule.program.persistent if f"{t.name}.shard" in own]
+        state = [t for t in schedule.program.persistent if ".shard." in t.name]
         predicted = simulate(schedule, among(costs, LINK)).seconds
         leaves = sum(sent(op) for op in schedule.program.ops if op.on_net)
         return {

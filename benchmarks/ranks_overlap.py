@@ -4,7 +4,7 @@
     python -m benchmarks.ranks_overlap --networks resnet18:8 --steps 60 --json
     python -m benchmarks.ranks_overlap --save                 also writes benchmarks/results/overlap-<CPU>.json
 
-Under mpiexec all ranks load six nets: with buckets and with one exchange at the end, and each of these with three
+Under mpiexec all ranks load six nets: with buckets and with one all-to-all at the end, and each of these with three
 engines: one that moves all bytes, one that moves a byte for each communication, so that ranks meet, and one that does
 nothing. They take turns, one step each. What communication adds to a step is what compute does not hide: it is exposed.
 A part of it comes of meeting, since ranks are never equally quick. The rest comes of the bytes. Beside that stands what
@@ -99,8 +99,8 @@ def inside(network: str, folder: Path, policy: str, steps: int) -> None:
             "foreseen_seconds": simulate(schedule, known).seconds,
             "foreseen_free_seconds": simulate(schedule, unhindered(known)).seconds,
             "net_seconds": sum(known.choices(op)[0].seconds for op in ops),
-            "exchanges": sum(op.kind == "net.exchange" for op in ops),
-            "largest_bytes": max(sum(t.nbytes for t in op.reads) for op in ops if op.kind == "net.exchange"),
+            "exchanges": sum(op.kind == "net.all_to_all" for op in ops),
+            "largest_bytes": max(sum(t.nbytes for t in op.reads) for op in ops if op.kind == "net.all_to_all"),
             "link": asdict(between),
         }
     taken: dict[Any, list[float]] = {case: [] for case in sessions}

@@ -117,7 +117,7 @@ def opened(
 def shut(session: Any) -> None:
     """Close the session and free its memory, which `close` alone keeps readable."""
     session.close()
-    session.machine.homes.clear()
+    session.machine.persistent.clear()
 
 
 def train(session: Any) -> float:

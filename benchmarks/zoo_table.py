@@ -21,7 +21,7 @@ from benchmarks.nets import TRAIN
 from minidnn import sizes, zoo
 from minidnn.costs import profile
 from minidnn.files.replace import replacing
-from minidnn.memory.joint.family import Family
+from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import arrange
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
@@ -53,7 +53,7 @@ BATCH = 32
 
 def rows() -> Iterator[tuple[str, ...]]:
     costs = profile("titan_x")
-    for name in zoo.known():
+    for name in zoo.net_names():
         batch = BATCHES.get(name, BATCH)
         net = zoo.load(name, batch)
         if len(net.layers) > 3000:
@@ -62,9 +62,9 @@ def rows() -> Iterator[tuple[str, ...]]:
         batch = graph.layers[0].tops[0].tensor.shape[0]
         learned = {n.tensor_name(p): prod(p.shape) for n in graph.layers for p in n.parameters if p.learnable}
         weights = sum(learned.values())
-        program = programs(net, TRAIN, ("TRAIN",), fuses=as_cuda)["TRAIN"].late()
+        program = programs(net, TRAIN, ("TRAIN",), fuses=as_cuda)["TRAIN"].synchronous_inputs()
         arenas = [arrange([program], policy, costs, 1 << 62).arena for policy in ("baseline:p", "liveness:p")]
-        least = Family(program, costs).least()
+        least = ProgramVariants(program, costs).least()
         flops = sum(op.flops for op in program.ops) / batch / 1e9
         counted = f"{weights / 1e6:.1f} M" if weights >= 1e6 else f"{weights / 1e3:.0f} k"
         work = f"{flops:.0f}" if flops >= 100 else f"{flops:.3g}"

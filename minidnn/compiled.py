@@ -129,7 +129,7 @@ class Sources:
     def _compiled(self, level: str | None) -> bytes:
         """The library's bytes, by the C compiler, for this CPU or for a level of x86-64."""
         compiler = find_compiler()
-        with tempfile.TemporaryDirectory() as folder, _told(self.what):
+        with tempfile.TemporaryDirectory() as folder, _progress(self.what):
             made = Path(folder) / f"{NAME}.so"
             self._compile([compiler, *self.options(level)], made)
             try:
@@ -155,8 +155,8 @@ class Sources:
         except (OSError, subprocess.TimeoutExpired) as e:
             raise NotCompiled(f"{compiler} does not compile {what}: {e}") from None
         if done.returncode:
-            said = done.stderr.splitlines()
-            line = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
+            text = done.stderr.splitlines()
+            line = next((line for line in text if "error" in line), text[0] if text else f"exit code {done.returncode}")
             raise NotCompiled(f"{compiler} does not compile {what}: {line.strip()}")
 
 
@@ -177,7 +177,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
+def _progress(what: str) -> Iterator[None]:
     """Says on a terminal that the files are being compiled; erases the line at the end."""
     terminal = sys.stderr.isatty()
     if terminal:
@@ -193,7 +193,7 @@ def find_compiler() -> str:
     """The path of the C compiler. Raises NotCompiled if there is none."""
     wanted = os.environ.get("CC")
     for name in (wanted,) if wanted else COMPILERS:
-        if found := shutil.which(name):
-            return found
+        if result := shutil.which(name):
+            return result
     looked = f"CC={wanted} is not there" if wanted else f"none of {', '.join(COMPILERS)}"
     raise NotCompiled(f"needs a C compiler once ({looked})")

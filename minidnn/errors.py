@@ -38,12 +38,12 @@ class InvalidInput(BadInput, ValueError):
     """Arguments that cannot be used, alone or together; the message names them and the reason."""
 
 
-def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """` (did you mean 'conv1'?)` if a known name resembles `name`, upper or lower case; else an empty text.
 
     cutoff: the least similarity, from 0 to 1 (difflib.get_close_matches)
     """
-    lower = {word.lower(): word for word in known}
+    lower = {word.lower(): word for word in names}
     close = difflib.get_close_matches(name.lower(), lower, 1, cutoff)
     return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != name else ""
 

@@ -1,6 +1,6 @@
 """Tensors, ops and programs: the values that say what a training step computes. Nothing here decides or runs anything.
 
-A Program is a list of ops in a valid order: each op reads only inputs, carried tensors and earlier writes. A Plan
+A Program is a list of ops in a valid order: each op reads only inputs, persistent tensors and earlier writes. A Plan
 (memory/plan.py) says when the bytes of its tensors come and go. A Schedule (memory/schedule.py) says where they lie.
 """
 
@@ -129,12 +129,12 @@ class Op:
 
     @cached_property
     def members(self) -> tuple[Op, ...]:
-        """The ops that this one does: itself alone, unless its attributes are Each."""
-        if not isinstance(self.attrs, Each):
+        """The ops that this one does: itself alone, unless its attributes are MultiTensor."""
+        if not isinstance(self.attrs, MultiTensor):
             return (self,)
         return tuple(
             replace(
-                self, name=m.name, kind=self.kind.removesuffix(EACH), layer=m.layer, attrs=m.attrs,
+                self, name=m.name, kind=self.kind.removesuffix(MULTI_TENSOR), layer=m.layer, attrs=m.attrs,
                 reads=tuple(self.reads[i] for i in m.reads), writes=tuple(self.writes[i] for i in m.writes),
             )
             for m in self.attrs.members
@@ -145,7 +145,8 @@ class Op:
 
 
 NET = "net"  # the family of communications between ranks
-EACH = "_each"  # the end of a kind whose ops do several ops of the kind before it: "sgd.update_each"
+# the end of a kind whose ops do several ops of the kind before it: "sgd.update_multi_tensor"
+MULTI_TENSOR = "_multi_tensor"
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,8 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Each:
-    """The attributes of an op that does several ops of one kind, in any order (programs/fusion/each.py)."""
+class MultiTensor:
+    """The attributes of an op that does several ops of one kind, in any order (programs/fusion/multi_tensor.py)."""
 
     members: tuple[Member, ...]
 
@@ -176,7 +177,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Rows:
-    """The attributes of a join, or of a take, of rows (memory/parts/): where each part begins on the first axis."""
+    """The attributes of a concat, or of a slice, of rows (memory/parts/): where each part begins on the first axis."""
 
     starts: tuple[int, ...]
     axis: int = 0
@@ -192,7 +193,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Region:
+class SplitRegion:
     """Ops that run in parts, by their names in the program's order (memory/parts/). Each takes the batch in `count`
     equal parts; all ops of one part run before those of the next."""
 
@@ -223,28 +224,28 @@ DEFAULT = Algorithm("default", 0)
 class Program:
     """The ops of one step (TRAIN, ACCUMULATE or TEST), and where values must be when the step begins and ends.
 
-    inputs:  valid on the host when the step begins
-    carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients; and
-             early inputs, which are there when the step begins, each in one of two places
-    outputs: on the host when the step ends
-    hosted:  live on the host across steps: parameters, optimizer state and others whose home is wanted there. Each
-             comes before the ops that use it, and its new value leaves behind the last that writes it
-    parts:   the regions whose ops run in parts here (memory/parts/), of the program that had them as a whole
+    inputs:        valid on the host when the step begins
+    persistent:    live on the device across steps: parameters, optimizer state, running statistics, kept gradients; and
+                   double-buffered inputs, which are there when the step begins, each in one of two places
+    outputs:       on the host when the step ends
+    host_resident: live on the host across steps: parameters, optimizer state and others that are wanted there. Each
+                   comes before the ops that use it, and its new value leaves behind the last that writes it
+    parts:         the regions whose ops run in parts here (memory/parts/), of the program that had them as a whole
     """
 
     name: str
     ops: tuple[Op, ...]
     inputs: tuple[Tensor, ...] = ()
-    carried: tuple[Tensor, ...] = ()
+    persistent: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     layers: tuple[str, ...] = field(default=())  # layer names in forward order
-    hosted: tuple[Tensor, ...] = ()
-    parts: tuple[Region, ...] = ()
+    host_resident: tuple[Tensor, ...] = ()
+    parts: tuple[SplitRegion, ...] = ()
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor, in order of first appearance; carried ones first."""
-        seen: dict[Tensor, None] = dict.fromkeys(self.carried)
+        """Every tensor, in order of first appearance; persistent ones first."""
+        seen: dict[Tensor, None] = dict.fromkeys(self.persistent)
         for op in self.ops:
             seen.update(dict.fromkeys(op.tensors))
         return tuple(seen)
@@ -255,49 +256,56 @@ class Program:
         return next((p for p, op in enumerate(self.ops) if op.during not in FORWARD and not op.on_net), len(self.ops))
 
     @cached_property
-    def early(self) -> frozenset[Tensor]:
-        """The inputs that are carried, too: the machine copies them to the device before the step begins."""
-        return frozenset(self.inputs) & frozenset(self.carried)
+    def double_buffered(self) -> frozenset[Tensor]:
+        """The inputs that are persistent, too: the machine copies them to the device before the step begins."""
+        return frozenset(self.inputs) & frozenset(self.persistent)
 
     @cached_property
     def fixed(self) -> frozenset[Tensor]:
         """The tensors whose values must be somewhere when the step begins or ends."""
-        return frozenset((*self.inputs, *self.carried, *self.outputs, *self.hosted))
+        return frozenset((*self.inputs, *self.persistent, *self.outputs, *self.host_resident))
 
     @cached_property
     def lasting(self) -> Collection[Tensor]:
         """The tensors that live across steps, on the device or on the host, in this order. Membership is quick."""
-        return dict.fromkeys((*self.carried, *self.hosted))
+        return dict.fromkeys((*self.persistent, *self.host_resident))
 
     @cached_property
     def movable(self) -> frozenset[Tensor]:
-        """The carried tensors that could live on the host: all but early inputs, and weights that ranks share out."""
+        """The persistent tensors that could live on the host: all but double-buffered inputs, and weights that ranks
+        share out."""
         shared = {t for op in self.ops if op.on_net for t in op.tensors}
-        return frozenset(t for t in self.carried if t not in self.early and t not in shared)
+        return frozenset(t for t in self.persistent if t not in self.double_buffered and t not in shared)
 
-    def hosting(self, tensors: Collection[Tensor]) -> Program:
-        """The program with the same ops, of whose carried tensors these live on the host. It need not know them all.
+    def with_host_resident(self, tensors: Collection[Tensor]) -> Program:
+        """The program with the same ops, of whose persistent tensors these live on the host. It need not know them all.
 
-        Raises ValueError for an early input, which has its places on the device."""
-        moved = tuple(t for t in self.carried if t in tensors)
-        if both := self.early.intersection(moved):
-            raise ValueError(f"{min(t.name for t in both)} is an early input, which cannot live on the host")
+        Raises ValueError for a double-buffered input, which has its places on the device."""
+        moved = tuple(t for t in self.persistent if t in tensors)
+        if both := self.double_buffered.intersection(moved):
+            raise ValueError(f"{min(t.name for t in both)} is a double-buffered input, which cannot live on the host")
         if not moved:
             return self
-        kept = tuple(t for t in self.carried if t not in tensors)
-        hosted = sorted((*self.hosted, *moved), key=lambda t: t.name)  # the same, whatever came first
-        return replace(self, carried=kept, hosted=tuple(hosted))
+        kept = tuple(t for t in self.persistent if t not in tensors)
+        host_resident = sorted((*self.host_resident, *moved), key=lambda t: t.name)  # the same, whatever came first
+        return replace(self, persistent=kept, host_resident=tuple(host_resident))
 
-    def late(self) -> Program:
-        """The program with the same ops, whose inputs all come by trips within the step."""
-        return replace(self, carried=tuple(t for t in self.carried if t not in self.early)) if self.early else self
+    def synchronous_inputs(self) -> Program:
+        """The program with the same ops, whose inputs all come by copies within the step."""
+        return (
+            replace(self, persistent=tuple(t for t in self.persistent if t not in self.double_buffered))
+            if self.double_buffered
+            else self
+        )
 
     def check(self) -> None:
-        """Raise ValueError unless op names are unique, and every read and output is an input, carried, hosted, or
-        written earlier. A hosted tensor may be nothing else."""
-        if both := {*self.inputs, *self.carried, *self.outputs}.intersection(self.hosted):
-            raise ValueError(f"{min(t.name for t in both)} is hosted, and an input, an output or carried, too")
-        known = {*self.inputs, *self.carried, *self.hosted}
+        """Raise ValueError unless op names are unique, and every read and output is an input, persistent,
+        host-resident, or written earlier. A host-resident tensor may be nothing else."""
+        if both := {*self.inputs, *self.persistent, *self.outputs}.intersection(self.host_resident):
+            raise ValueError(
+                f"{min(t.name for t in both)} is host-resident, and an input, an output or persistent, too"
+            )
+        known = {*self.inputs, *self.persistent, *self.host_resident}
         names: set[str] = set()
         for op in self.ops:
             for t in op.reads:

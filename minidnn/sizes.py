@@ -14,10 +14,10 @@ def parse(text: str | int) -> int:
     if isinstance(text, int) and not isinstance(text, bool):
         number, unit, binary = float(text), "", ""
     else:
-        found = _SIZE.fullmatch(str(text))
-        if not found or (found[3] and not found[2]):
+        result = _SIZE.fullmatch(str(text))
+        if not result or (result[3] and not result[2]):
             raise ValueError(f"{text!r} is not a size; expected a number of bytes, 512MB, 12GB or 12GiB")
-        number, unit, binary = float(found[1]), found[2].upper(), found[3]
+        number, unit, binary = float(result[1]), result[2].upper(), result[3]
     asked = number * (_BINARY if binary else _DECIMAL)[unit]
     if asked >= 2**63:
         raise ValueError(f"{str(text)[:40]!r} is not a size: it must be less than 2^63 bytes")
@@ -42,10 +42,10 @@ def text(nbytes: float) -> str:
 
 def exact(nbytes: int) -> str:
     """A size as a person would write it, which `parse` reads as just so many bytes: "2.5MiB", "12GB", "2876556544"."""
-    found = {}
+    result = {}
     for end, table in (("iB", _BINARY), ("B", _DECIMAL)):
         for unit, scale in reversed(table.items()):
             number = f"{nbytes / scale:.3f}".rstrip("0").rstrip(".")
             if nbytes >= scale > 1 and len(number) <= 5 and float(number) * scale == nbytes:
-                found[number + unit + end] = len(number)
-    return min(found, key=found.__getitem__, default=str(nbytes))
+                result[number + unit + end] = len(number)
+    return min(result, key=result.__getitem__, default=str(nbytes))

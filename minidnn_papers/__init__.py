@@ -39,5 +39,5 @@ def rows(system: str, tell: Tell = lambda what: None) -> Iterator[Row]:
     """The rows of one system, each as soon as it is computed. Raises KeyError for a name that is not in SYSTEMS."""
     if system not in SYSTEMS:
         raise KeyError(f"there is no system {system!r} (there are {', '.join(SYSTEMS)})")
-    found: Iterator[Row] = importlib.import_module(f"minidnn_papers.{system}").rows(tell)
-    return found
+    result: Iterator[Row] = importlib.import_module(f"minidnn_papers.{system}").rows(tell)
+    return result

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from minidnn.costs import Costs, profile
-from minidnn.costs.links import known
+from minidnn.costs.links import named
 from minidnn.costs.net import Link
 from minidnn.jobs.search import largest
 from minidnn.jobs.series import Series
@@ -77,8 +77,8 @@ def _programs(batch: int, training: TrainSpec = TRAINING) -> Sequence[Program]:
 
 def _largest(costs: Costs, budget: int) -> int:
     """The largest batch that original Caffe trains in `budget` bytes; 0: none."""
-    found = largest(_programs, Series(1, 1, 1 << 20), CAFFE, costs, budget, (FIRST, 2 * FIRST))
-    return found.size or 0
+    result = largest(_programs, Series(1, 1, 1 << 20), CAFFE, costs, budget, (FIRST, 2 * FIRST))
+    return result.size or 0
 
 
 def _memory(tell: Tell, costs: Costs) -> Iterator[Row]:
@@ -86,13 +86,13 @@ def _memory(tell: Tell, costs: Costs) -> Iterator[Row]:
     batch = _largest(costs, 24 * GIB) + 1
     case = f"{NETWORK} ({batch})"
     base = arrange(_programs(batch), CAFFE, costs, 1 << 62)
-    found = arrange(_programs(batch), SWAPPING, costs, 8 * GIB)
+    result = arrange(_programs(batch), SWAPPING, costs, 8 * GIB)
     whole = arrange(_programs(batch), "liveness:p", costs, 1 << 62)
     for who, theirs, ours, why in (
-        ("original Caffe", 24, base.arena, BATCH), ("AccUDNN-style in 8 GiB", 8, found.arena, f"{GIVEN}. {STYLE}"),
+        ("original Caffe", 24, base.arena, BATCH), ("AccUDNN-style in 8 GiB", 8, result.arena, f"{GIVEN}. {STYLE}"),
     ):  # fmt: skip
         yield Row(SYSTEM, "abstract", f"{case}, {who}", "needs, GiB", theirs, ours / GIB, why, constructed=True)
-    seconds = [simulate(a.schedules["TRAIN"], costs).seconds for a in (found, whole)]
+    seconds = [simulate(a.schedules["TRAIN"], costs).seconds for a in (result, whole)]
     yield Row(
         SYSTEM, "abstract", f"{case}, AccUDNN-style in 8 GiB", "time over that without swapping", None,
         seconds[0] / seconds[1], NO_SPEED,
@@ -115,7 +115,7 @@ def _minibatch(caffe: int, curve: Curve) -> Iterator[Row]:
 
 
 def _cluster(caffe: int, curve: Curve, costs: Costs) -> Iterator[Row]:
-    best, link, other = curve.best, known(LINK), known(TRIED)
+    best, link, other = curve.best, named(LINK), named(TRIED)
     if best is None or not caffe:
         return
     size = best.batch
@@ -127,16 +127,16 @@ def _cluster(caffe: int, curve: Curve, costs: Costs) -> Iterator[Row]:
     def swapping(between: Link) -> Together:
         return together(partial(_of_ranks, size), SWAPPING, costs, between, 8, size, 12 * GIB)
 
-    found, tried = swapping(link), swapping(other)
-    told = CLUSTER.format(link.title, 1e3 * found.ranks.exposed, 1e3 * found.ranks.seconds)
+    result, tried = swapping(link), swapping(other)
+    text = CLUSTER.format(link.title, 1e3 * result.ranks.exposed, 1e3 * result.ranks.seconds)
     with_ = f"with {other.title}"
     case = f"{NETWORK} ({size}) on 8 GPUs"
     yield Row(
-        SYSTEM, "abstract", case, "speed-up over one GPU", 7.7, found.speed_up, told, Trial(with_, tried.speed_up)
+        SYSTEM, "abstract", case, "speed-up over one GPU", 7.7, result.speed_up, text, Trial(with_, tried.speed_up)
     )
     what = f"scaling efficiency over that of original Caffe ({caffe})"
-    ratios = [ours.efficiency / theirs(one).efficiency for ours, one in ((found, link), (tried, other))]
-    yield Row(SYSTEM, "abstract of ICCD", case, what, 1.9, ratios[0], BOTH.format(told), Trial(with_, ratios[1]))
+    ratios = [ours.efficiency / theirs(one).efficiency for ours, one in ((result, link), (tried, other))]
+    yield Row(SYSTEM, "abstract of ICCD", case, what, 1.9, ratios[0], BOTH.format(text), Trial(with_, ratios[1]))
 
 
 def _of_ranks(batch: int, ranks: int, bucket: int = BUCKET) -> Sequence[Program]:

@@ -72,7 +72,7 @@ def placed(schedule: Schedule) -> Cell:
 def coming_and_going(schedule: Schedule) -> tuple[list[Buffer], int]:
     """The buffers that do not live the whole step, and their live peak in aligned bytes."""
     end = len(schedule.plan.order)
-    buffers = [b for b in schedule.buffers if not b.home and b.hi - b.lo < end]
+    buffers = [b for b in schedule.buffers if not b.persistent and b.hi - b.lo < end]
     return buffers, live_peak(buffers, end, lambda b: aligned(b.nbytes))[0]
 
 
@@ -80,7 +80,7 @@ def lasting_maps(schedule: Schedule) -> set[Buffer]:
     """The buffers that live on the device from the forward pass into the backward pass."""
     order = schedule.plan.order
     turn = next((p for p, op in enumerate(order) if op.during is Pass.BACKWARD), len(order))
-    return {b for b in schedule.buffers if not b.home and b.lo < turn < b.hi}
+    return {b for b in schedule.buffers if not b.persistent and b.lo < turn < b.hi}
 
 
 def pool_size(buffers: Sequence[Buffer], order: str, fit: str, right: Collection[Buffer], at_least: int) -> int:

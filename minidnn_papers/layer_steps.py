@@ -39,7 +39,7 @@ def counted(listing: Listing) -> list[Buffer]:
     """The buffers that hold a feature map or a gradient of one. A softmax's output is counted through the gradient that
     shares its buffer."""
     outputs = set(listing.program.outputs)
-    return [b for b in listing.buffers if any(s.tensor.role in MAPS and s.tensor not in outputs for s in b.stays)]
+    return [b for b in listing.buffers if any(s.tensor.role in MAPS and s.tensor not in outputs for s in b.residencies)]
 
 
 def layer_steps(listing: Listing) -> LayerSteps:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from minidnn.costs import profile
-from minidnn.costs.links import known
+from minidnn.costs.links import named
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
@@ -68,14 +68,14 @@ def rows(tell: Tell) -> Iterator[Row]:
     times: list[float] = []
     for (name, batch), bars in {**paper.RESNETS, **paper.OTHERS}.items():
         tell(f"Layrub: {name}, batch {batch}")
-        found = {policy: arranged(name, batch, policy) for policy in (*POLICIES, OWN)}
-        yield from _maps("Figure 9" if (name, batch) in paper.RESNETS else "Figure 11", name, batch, bars, found)
-        took = {policy: data_and_diff(found[policy].schedules["TRAIN"]) / MIB for policy in (CAFFE, HYBRID, OWN)}
+        result = {policy: arranged(name, batch, policy) for policy in (*POLICIES, OWN)}
+        yield from _maps("Figure 9" if (name, batch) in paper.RESNETS else "Figure 11", name, batch, bars, result)
+        took = {policy: data_and_diff(result[policy].schedules["TRAIN"]) / MIB for policy in (CAFFE, HYBRID, OWN)}
         saved = (1 - bars[-1] / bars[0], 1 - took[HYBRID] / took[CAFFE], 1 - took[OWN] / took[CAFFE])
         if (name, batch) in paper.SECONDS:
             savings.append(saved)
             caffe, layrub = paper.SECONDS[name, batch]
-            times.append(_slower(found))
+            times.append(_slower(result))
             yield _speed("Table 5", name, batch, layrub / caffe, times[-1])
         if name == "resnet1001":
             for how, ours in (("", saved[1]), (", our layrub", saved[2])):
@@ -91,8 +91,8 @@ def rows(tell: Tell) -> Iterator[Row]:
     yield from _wide(tell)
     for (name, batch), speed in paper.RELATIVE.items():
         tell(f"Layrub: time of {name}, batch {batch}")
-        found = {policy: arranged(name, batch, policy) for policy in (CAFFE, OWN)}
-        yield _speed("Figure 13", name, batch, 1 / speed, _slower(found))
+        result = {policy: arranged(name, batch, policy) for policy in (CAFFE, OWN)}
+        yield _speed("Figure 13", name, batch, 1 / speed, _slower(result))
     yield from runtime(tell)
     yield from beside_vdnn(tell)
     yield from largest_batches(tell)
@@ -119,9 +119,9 @@ def _averages(savings: Sequence[tuple[float, float, float]], times: Sequence[flo
     bars, ours, own = (100 * fmean(column) for column in zip(*savings, strict=True))
     case, what = f"mean of the {len(savings)} nets of Figure 11 that are here", "memory saved, %"
     average = 100 * paper.AVERAGE_SAVING
-    for how, found in (("", ours), (", our layrub", own)):
-        yield Row(SYSTEM, "abstract", f"{case}{how}", what, average, found, BARS.format(bars))
-        yield Row(SYSTEM, "Figure 11", f"{case}{how}", what, bars, found, READ)
+    for how, result in (("", ours), (", our layrub", own)):
+        yield Row(SYSTEM, "abstract", f"{case}{how}", what, average, result, BARS.format(bars))
+        yield Row(SYSTEM, "Figure 11", f"{case}{how}", what, bars, result, READ)
     case = f"mean of the {len(times)} nets of Table 5"
     yield Row(SYSTEM, "abstract", case, "time over Caffe's", paper.AVERAGE_TIME, fmean(times), MODEL)
 
@@ -131,9 +131,9 @@ def _wide(tell: Tell) -> Iterator[Row]:
         tell(f"Layrub: WRN-8-{k}, batch 128")
         caffe, *ours = (data_and_diff(arranged(f"wrn_8_{k}", 128, p).schedules["TRAIN"]) / MIB for p in POLICIES)
         yield Row(SYSTEM, "Figure 10", f"WRN-8-{k} (128), Caffe", "data and diff, MiB", bars[0], caffe, WIDER)
-        for policy, bar, found in zip(POLICIES[1:], bars[1:], ours, strict=True):
+        for policy, bar, result in zip(POLICIES[1:], bars[1:], ours, strict=True):
             case, what = f"WRN-8-{k} (128), {TITLES[policy]}", "data and diff over Caffe's"
-            yield Row(SYSTEM, "Figure 10", case, what, round(bar / bars[0], 3), found / caffe, WIDER)
+            yield Row(SYSTEM, "Figure 10", case, what, round(bar / bars[0], 3), result / caffe, WIDER)
 
 
 def _slower(found: dict[str, Arrangement]) -> float:
@@ -155,12 +155,12 @@ def _nodes(tell: Tell) -> Iterator[Row]:
         def make(ranks: int, name: str = name, batch: int = batch) -> Sequence[Program]:
             return lowered(name, batch, "layrub2018", replace(TRAINING, ranks=ranks))
 
-        found, quicker = (together(make, OWN, costs, known(link), 2, batch) for link in ("eth1", "ib100"))
-        it = found.ranks
-        why = NODES.format(it.sent / 1e6, it.busy, found.alone.seconds, it.exposed)
+        result, quicker = (together(make, OWN, costs, named(link), 2, batch) for link in ("eth1", "ib100"))
+        it = result.ranks
+        why = NODES.format(it.sent / 1e6, it.busy, result.alone.seconds, it.exposed)
         case = f"{title(name)} ({batch}), two nodes"
         trial = Trial(QUICK, quicker.speed_up, UNSTATED)
-        yield Row(SYSTEM, "Table 8", case, "speed-up", paper_s, found.speed_up, lower(why), trial)
+        yield Row(SYSTEM, "Table 8", case, "speed-up", paper_s, result.speed_up, lower(why), trial)
 
 
 def _barrier() -> Row:

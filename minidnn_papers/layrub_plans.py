@@ -82,7 +82,7 @@ def data_and_diff(schedule: Schedule) -> int:
     """The most bytes live at once of the paper's "intermediate data": the batch, feature maps and their gradients, and
     the buffers of ReLU's masks."""
     masks = {t for op in schedule.program.ops if op.kind == "relu.forward" for t in op.writes if t.role is Role.EXTRA}
-    held = sum(b.nbytes for b in schedule.buffers if any(s.tensor in masks for s in b.stays))
+    held = sum(b.nbytes for b in schedule.buffers if any(s.tensor in masks for s in b.residencies))
     return int(schedule.curve(MAPS).max()) + held
 
 

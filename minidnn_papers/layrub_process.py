@@ -74,10 +74,10 @@ def whole(name: str, batch: int) -> Row:
     ours, beside = _arena(name, batch, HYBRID), process()
     shown = paper.WHOLE["resnet50", 32] - paper.RUNTIME[50][1]
     what = f"with {beside}, as in Table 6, and {shown:.0f} MiB that ResNet-50 takes more here than there"
-    found = ours + beside.beside(name) + shown
+    result = ours + beside.beside(name) + shown
     return Row(
         SYSTEM, "Figure 12", f"{title(name)} ({batch}), Layrub", "in all, MiB", paper.WHOLE[name, batch], ours,
-        OF_PROCESS, Trial(what, found, FITTED if name == "resnet50" else ""),
+        OF_PROCESS, Trial(what, result, FITTED if name == "resnet50" else ""),
     )  # fmt: skip
 
 
@@ -125,8 +125,8 @@ def largest_batches(tell: Tell) -> Iterator[Row]:
 
 def _largest(name: str, near: int, budget: int) -> float | None:
     series = Series(1, 1, 16 * near)
-    found = largest(partial(_of_batch, name), series, HYBRID, caffes(profile("k40")), budget, (near // 2, near))
-    return None if found.size is None else float(found.size)
+    result = largest(partial(_of_batch, name), series, HYBRID, caffes(profile("k40")), budget, (near // 2, near))
+    return None if result.size is None else float(result.size)
 
 
 def _of_batch(name: str, batch: int) -> Sequence[Program]:

@@ -43,8 +43,8 @@ def _whole(tell: Tell, figure: str, who: str, bars: Mapping[tuple[str, int], flo
 @cache
 def _arena(name: str, batch: int, policy: str) -> float:
     """MiB; some nets are in the figure and in the table."""
-    found = nearest(lowered(name, batch, "default", TRAINING), policy, caffes(profile("k40"))).arrangement
-    return found.arena / MIB
+    result = nearest(lowered(name, batch, "default", TRAINING), policy, caffes(profile("k40"))).arrangement
+    return result.arena / MIB
 
 
 def _vdnn(tell: Tell) -> Iterator[Row]:
@@ -53,8 +53,8 @@ def _vdnn(tell: Tell) -> Iterator[Row]:
         p, costs = program(name, batch), profile("titan_x")
         if name == "vdnn_googlenet":
             p, costs = sliced(p, costs)
-        found = counted(p, ["vdnn_all:m", "vdnn_all:p", "baseline:p"], costs)
+        result = counted(p, ["vdnn_all:m", "vdnn_all:p", "baseline:p"], costs)
         for algorithms, speed in zip("mp", speeds, strict=True):
-            ours = found[f"vdnn_all:{algorithms}"].seconds / found["baseline:p"].seconds
+            ours = result[f"vdnn_all:{algorithms}"].seconds / result["baseline:p"].seconds
             case = f"{vdnn.title(name)} ({batch}), vDNN ({algorithms})"
             yield Row(SYSTEM, "Figure 13", case, "time over its baseline", round(1 / speed, 3), ours, COPIED)

@@ -3,7 +3,7 @@ them (memory/policies/bibliography.py)."""
 
 from __future__ import annotations
 
-from minidnn.memory.policies import does, names
+from minidnn.memory.policies import names, summary
 from minidnn.memory.policies.bibliography import PAPERS, VARIANTS, Paper
 
 HEAD = """# Who proposed what
@@ -37,6 +37,6 @@ def _policy(name: str, paper: Paper) -> str:
     where = (
         f" It follows {paper.section}{', and is in its style only' if paper.style else ''}." if paper.authors else ""
     )
-    what = does(name) if paper.authors else paper.title.partition(": ")[2].capitalize()
+    what = summary(name) if paper.authors else paper.title.partition(": ")[2].capitalize()
     lines = [f"**`{name}`**: {what}.{where}{more}", "", *(f"- {sentence}" for sentence in paper.silent)]
     return "\n".join(lines).rstrip() + "\n"

@@ -99,12 +99,12 @@ def show_verdicts(verdicts: Sequence[Row], file: TextIO | None = None) -> None:
 
 def _standings(verdicts: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings, and a line for each system and one for all."""
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for v in verdicts:
-        found.setdefault(v["system"], []).append(v["figures"])
-    lines = [[SYSTEMS.get(system, system), *map(str, counts), str(sum(counts))] for system, counts in found.items()]
-    if len(found) > 1:
-        every = [sum(column) for column in zip(*found.values(), strict=True)]
+        result.setdefault(v["system"], []).append(v["figures"])
+    lines = [[SYSTEMS.get(system, system), *map(str, counts), str(sum(counts))] for system, counts in result.items()]
+    if len(result) > 1:
+        every = [sum(column) for column in zip(*result.values(), strict=True)]
         lines.append(["all", *map(str, every), str(sum(every))])
     return ["system", *dict.fromkeys(v["verdict"] for v in verdicts), "figures"], lines
 
@@ -125,8 +125,8 @@ def _figures(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]
 
 def _reasons(group: Sequence[Row]) -> dict[str, str]:
     """{mark: reason} for the rows that differ or are missing, in order of appearance."""
-    found = dict.fromkeys(r["reason"] for r in group if r["reason"] and not _equal(r))
-    return {str(k): reason for k, reason in enumerate(found, 1)}
+    result = dict.fromkeys(r["reason"] for r in group if r["reason"] and not _equal(r))
+    return {str(k): reason for k, reason in enumerate(result, 1)}
 
 
 def _mark(row: Row, group: Sequence[Row]) -> str:

@@ -78,14 +78,14 @@ def schedule(p: Program, policy: str, budget: int = ALL) -> Schedule:
 
 def moved(s: Schedule) -> int:
     """Bytes that swapping copies in a step, out and back: without the program's inputs and outputs."""
-    found = copied(s.instructions, s)
-    return found["offload_bytes"] + found["prefetch_bytes"]
+    result = copied(s.instructions, s)
+    return result["offload_bytes"] + result["prefetch_bytes"]
 
 
 def rows(tell: Tell) -> Iterator[Row]:
     for part in (series, table_1, table_2, table_3, figure_12, table_4, table_5, others):
-        for found in part(tell):
-            yield Row(SYSTEM, *found)
+        for result in part(tell):
+            yield Row(SYSTEM, *result)
 
 
 Found = Iterator[tuple[Any, ...]]  # the fields of a Row behind the system's
@@ -96,7 +96,7 @@ Found = Iterator[tuple[Any, ...]]  # the fields of a Row behind the system's
 def series(tell: Tell) -> Found:
     tell("SuperNeurons: the AlexNet series")
     p = program("superneurons_alexnet", 200)
-    found = {
+    result = {
         policy: layer_steps(schedule(p, policy))
         for policy in ("baseline_sum", "liveness", "superneurons_offload", "superneurons_cost_aware")
     }
@@ -107,7 +107,7 @@ def series(tell: Tell) -> Found:
     def peak(of: LayerSteps) -> float:
         return round(of.peak / MIB, 3)
 
-    base, live, pool, again = found.values()
+    base, live, pool, again = result.values()
     yield row("baseline", "baseline_sum", "tensors", 36, base.tensors)
     yield row("baseline", "baseline_sum", "peak, MiB", 2189.437, peak(base))
     yield row("liveness", "liveness", "peak, MiB", 1489.355, peak(live))
@@ -130,11 +130,11 @@ def table_1(tell: Tell) -> Found:
         tell(f"SuperNeurons: recomputation of {name}")
         p = made[name]()
         for how, (again, peak) in wanted.items():
-            found = layer_steps(schedule(p, f"superneurons_{how}"))
+            result = layer_steps(schedule(p, f"superneurons_{how}"))
             case = f"{name}, {how.replace('_', '-')}"
-            yield "Table 1", case, "extra forwards", again, found.again, ""
+            yield "Table 1", case, "extra forwards", again, result.again, ""
             reason = "" if name.startswith("AlexNet") else BATCH
-            yield "Table 1", case, "peak, MiB", peak, round(found.peak / MIB, 3), reason
+            yield "Table 1", case, "peak, MiB", peak, round(result.peak / MIB, 3), reason
 
 
 def table_2(tell: Tell) -> Found:
@@ -213,11 +213,11 @@ GRID = 16  # the paper's batches are multiples of it, but for AlexNet's 8 of the
 def table_5(tell: Tell) -> Found:
     for name, (title, caffe, paper) in papers.TABLE_5.items():
         tell(f"SuperNeurons: the largest batch of {title}")
-        found = largest_batch(name, paper, "default", "superneurons")
+        result = largest_batch(name, paper, "default", "superneurons")
         tried = largest_batch(name, paper, "superneurons", "superneurons_cost_aware:m")
-        host = 0 if found.arrangement is None else found.arrangement.off_device / 2**30
+        host = 0 if result.arrangement is None else result.arrangement.off_device / 2**30
         reason = f"{LARGER} It takes {host:.0f} GiB of the host"
-        yield "Table 5", f"{title}, SuperNeurons", "largest batch", paper, found.size, reason, Trial(THREE, tried.size)
+        yield "Table 5", f"{title}, SuperNeurons", "largest batch", paper, result.size, reason, Trial(THREE, tried.size)
         why = f"by data and diff of every blob, {BATCH_NORM}"
         yield "Table 5", f"{title}, Caffe", "largest batch", caffe, caffes(name), why
 

@@ -57,7 +57,7 @@ def title(name: str) -> str:
 
 def _net(name: str, batch: int, bars: dict[str, tuple[float, float, float]]) -> Iterator[Row]:
     p, costs = program(name, batch), profile(CARD)
-    found = counted(p, bars, costs)
+    result = counted(p, bars, costs)
     card, efficiency = measured(p, CARD, bars["baseline:m"][2], paper.PARTS[name, batch][3])
     trial = counted(p, bars, card.costs(CARD))
     why, what_is_tried = dict.fromkeys(bars, PROFILE), dict.fromkeys(bars, TRIED)
@@ -67,7 +67,7 @@ def _net(name: str, batch: int, bars: dict[str, tuple[float, float, float]]) -> 
         why["vdnn_dyn"], what_is_tried["vdnn_dyn"] = ENDED.format(end), f"{TRIED}, and with that plan"
     case = f"{title(name)} ({batch})"
     for policy, (average, most, _) in bars.items():
-        f, t, what = found[policy], trial[policy], f"{case}, {policy}"
+        f, t, what = result[policy], trial[policy], f"{case}, {policy}"
         exact = EXACT.get(policy)
         reason: str | Directed = exact or why[policy]
         tried = None if exact else Trial(what_is_tried[policy], t.most / MIB)
@@ -77,15 +77,15 @@ def _net(name: str, batch: int, bars: dict[str, tuple[float, float, float]]) -> 
             yield Row(SYSTEM, "Figure 11", what, "average, MiB", average, f.average / MIB, reason, tried)
     for policy, (_, _, bar) in bars.items():
         if policy != ORACLE:
-            ours = found[ORACLE].seconds / found[policy].seconds
+            ours = result[ORACLE].seconds / result[policy].seconds
             tried = Trial(what_is_tried[policy], trial[ORACLE].seconds / trial[policy].seconds, FITTED)
             own = EFFICIENCY.format(gpu(CARD).implicit_gemm.value, efficiency)
             reason = own if policy == "baseline:m" else why[policy]
             yield Row(SYSTEM, "Figure 14", f"{case}, {policy}", "relative speed", bar, ours, reason, tried)
-    yield from _offloaded(case, paper.OFFLOADED[name, batch], found, (READ, READ))
-    yield from _parts(case, paper.PARTS[name, batch], found[ORACLE])
+    yield from _offloaded(case, paper.OFFLOADED[name, batch], result, (READ, READ))
+    yield from _parts(case, paper.PARTS[name, batch], result[ORACLE])
     if (name, batch) == ("vgg19", 256):
-        yield from _fitting(case, found)
+        yield from _fitting(case, result)
 
 
 def _offloaded(case: str, bars: tuple[float, float], found: dict[str, Counted], why: Sequence[str]) -> Iterator[Row]:
@@ -117,25 +117,25 @@ def _fitting(case: str, found: dict[str, Counted]) -> Iterator[Row]:
 
 def _googlenet() -> Iterator[Row]:
     p, costs = sliced(program("vdnn_googlenet", 128), profile(CARD))
-    found = counted(p, paper.GOOGLENET, costs)
+    result = counted(p, paper.GOOGLENET, costs)
     copied = counted(program("vdnn_googlenet", 128), paper.GOOGLENET, profile(CARD))
     case = "GoogLeNet (128)"
     for policy, (average, most) in paper.GOOGLENET.items():
-        f, c = found[policy], copied[policy]
+        f, c = result[policy], copied[policy]
         why = SLICES.format(f"With copies: {c.most / MIB:.0f}")
         yield Row(SYSTEM, "Figure 11", f"{case}, {policy}", "maximum, MiB", most, f.most / MIB, why)
         if average is not None:
             why = SLICES.format(f"With copies: {c.average / MIB:.0f}. {MEAN}")
             yield Row(SYSTEM, "Figure 11", f"{case}, {policy}", "average, MiB", average, f.average / MIB, why)
     everything = f"With copies: {copied['vdnn_all:m'].offloaded / MIB:.0f}"
-    yield from _offloaded(case, paper.GOOGLENET_OFFLOADED, found, (SHORT, SLICES.format(everything)))
+    yield from _offloaded(case, paper.GOOGLENET_OFFLOADED, result, (SHORT, SLICES.format(everything)))
 
 
 def _deep(name: str, bars: tuple[float, float, float]) -> Iterator[Row]:
-    found = counted(program(name, 32), ["vdnn_dyn", "vdnn_all:m", "baseline:p"], profile(CARD))
+    result = counted(program(name, 32), ["vdnn_dyn", "vdnn_all:m", "baseline:p"], profile(CARD))
     case = f"{title(name)} (32)"
     card, host, base = bars
-    ours = found["vdnn_all:m"].offloaded / MIB
-    yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_dyn", "on the GPU, MiB", card, found["vdnn_dyn"].most / MIB, DEEP)
+    ours = result["vdnn_all:m"].offloaded / MIB
+    yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_dyn", "on the GPU, MiB", card, result["vdnn_dyn"].most / MIB, DEEP)
     yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_all", "on the host, MiB", host, ours, READ)
-    yield Row(SYSTEM, "Figure 15", f"{case}, baseline", "on the GPU, MiB", base, found["baseline:p"].most / MIB, READ)
+    yield Row(SYSTEM, "Figure 15", f"{case}, baseline", "on the GPU, MiB", base, result["baseline:p"].most / MIB, READ)

@@ -41,9 +41,9 @@ class Counted:
     @property
     def offloaded(self) -> int:
         """Bytes that leave in a step."""
-        found = self.result.row()["offload_bytes"]
-        assert isinstance(found, int)
-        return found
+        result = self.result.row()["offload_bytes"]
+        assert isinstance(result, int)
+        return result
 
 
 def program(name: str, batch: int) -> Program:

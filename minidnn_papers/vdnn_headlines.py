@@ -29,8 +29,8 @@ TITAN = "with {:.2f}, that of the published paper's Titan X (Figure 14)"
 def headlines(tell: Tell) -> Iterator[Row]:
     for (name, batch), saved in paper.SAVED.items():
         tell(f"vDNN: {name}, batch {batch}, on the K40")
-        found = counted(program(name, batch), [*TRIED, "baseline:p"], profile("k40"))
-        each = {policy: 100 * (1 - found[policy].average / found["baseline:p"].average) for policy in TRIED}
+        result = counted(program(name, batch), [*TRIED, "baseline:p"], profile("k40"))
+        each = {policy: 100 * (1 - result[policy].average / result["baseline:p"].average) for policy in TRIED}
         why = DYNAMIC.format(", ".join(f"{policy} {value:.0f}" for policy, value in each.items()))
         case = f"{TITLES[name]} ({batch}) on the K40, vdnn_dyn"
         yield Row(SYSTEM, FIRST, case, SAVING, 100 * saved, each["vdnn_dyn"], why)
@@ -39,12 +39,12 @@ def headlines(tell: Tell) -> Iterator[Row]:
         p, costs = program(name, batch), profile("titan_x")
         if name == "vdnn_googlenet":
             p, costs = sliced(p, costs)
-        found = counted(p, ["vdnn_all:m", "baseline:p"], costs)
-        ours = 100 * (1 - found["vdnn_all:m"].average / found["baseline:p"].average)
+        result = counted(p, ["vdnn_all:m", "baseline:p"], costs)
+        ours = 100 * (1 - result["vdnn_all:m"].average / result["baseline:p"].average)
         yield Row(SYSTEM, PUBLISHED, f"{TITLES[name]} ({batch}), vdnn_all:m", SAVING, 100 * saved, ours, MOST)
-    found = counted(program("vgg19", 256), ["vdnn_dyn", "baseline:p"], profile("titan_x"))
+    result = counted(program("vgg19", 256), ["vdnn_dyn", "baseline:p"], profile("titan_x"))
     why = "the profile's seconds (docs/costs.md), and its trials end with conv here"
-    yield Row(SYSTEM, PUBLISHED, "VGG-16 (256) in 12 GB, vdnn_dyn", LOSS, 100 * paper.LOST_MOST, _loss(found), why)
+    yield Row(SYSTEM, PUBLISHED, "VGG-16 (256) in 12 GB, vdnn_dyn", LOSS, 100 * paper.LOST_MOST, _loss(result), why)
 
 
 LOSS = "speed lost, %"

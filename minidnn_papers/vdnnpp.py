@@ -121,9 +121,9 @@ def _ring(lowered: tuple[Program, ...], vdnn: str, pp: str) -> float:
     except BudgetError as error:
         ring = error.smallest  # the largest tensor that travels
     while True:
-        found = ours(ring)
-        if simulate(found.schedules["TRAIN"], card).seconds <= slow:
-            return 100 * (1 - found.host / theirs.host)
+        result = ours(ring)
+        if simulate(result.schedules["TRAIN"], card).seconds <= slow:
+            return 100 * (1 - result.host / theirs.host)
         ring = ring * 5 // 4  # ends: once the ring holds all tensors that travel, vDNN++ is never slower than vDNN
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_check.run import Run, Wrong
-from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.runtime import BoundCall
 from minidnn.memory.schedule import BY_HOST
 
 NBYTES, LAUNCHES, CALLS = 1 << 20, 5, 50
@@ -35,11 +35,11 @@ def _step(runtime: Any, answer: Callable[[np.ndarray, np.ndarray], object]) -> t
     word, back = runtime.arena[:NBYTES], runtime.arena[NBYTES:]
     sent, out, said, got = (runtime.host[k * NBYTES : (k + 1) * NBYTES] for k in range(4))
     step = [
-        Bound(0, "in", runtime.copy(word, sent, "in")), Bound(1, "out", on=0),
-        Bound(2, "out", runtime.copy(out, word, "out")), Bound(3, BY_HOST[0], on=2),
-        Bound(4, BY_HOST[0], partial(answer, out, said)), Bound(5, "in", on=4),
-        Bound(6, "in", runtime.copy(back, said, "in")), Bound(7, "out", on=6),
-        Bound(8, "out", runtime.copy(got, back, "out")),
+        BoundCall(0, "in", runtime.copy(word, sent, "in")), BoundCall(1, "out", on=0),
+        BoundCall(2, "out", runtime.copy(out, word, "out")), BoundCall(3, BY_HOST[0], on=2),
+        BoundCall(4, BY_HOST[0], partial(answer, out, said)), BoundCall(5, "in", on=4),
+        BoundCall(6, "in", runtime.copy(back, said, "in")), BoundCall(7, "out", on=6),
+        BoundCall(8, "out", runtime.copy(got, back, "out")),
     ]  # fmt: skip
     return runtime.bind(step, outputs_after=8), sent, got
 
@@ -59,9 +59,9 @@ def waited(run: Run) -> dict[str, Any]:
             runtime.wait_for_outputs()
             if (got != 2 * k).any():
                 stale.append(k)
-        empty = [Bound(k, BY_HOST[0], lambda: None) for k in range(CALLS)]
+        empty = [BoundCall(k, BY_HOST[0], lambda: None) for k in range(CALLS)]
         nap = 0.0 if run.place.small else 0.02
-        asleep = [Bound(k, stream, lambda: time.sleep(nap)) for k, stream in enumerate(BY_HOST)]
+        asleep = [BoundCall(k, stream, lambda: time.sleep(nap)) for k, stream in enumerate(BY_HOST)]
         values = {
             "launches": LAUNCHES, "stale": stale, "call_seconds": _replayed(runtime, empty) / CALLS,
             "streams": len(BY_HOST), "nap_seconds": nap, "naps_seconds": _replayed(runtime, asleep),
@@ -73,7 +73,7 @@ def waited(run: Run) -> dict[str, Any]:
     return values
 
 
-def _replayed(runtime: Any, step: list[Bound]) -> float:
+def _replayed(runtime: Any, step: list[BoundCall]) -> float:
     """Seconds of a replay of a step, its launch included."""
     prepared = runtime.bind(step)
     for _ in range(3):

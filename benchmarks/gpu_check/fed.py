@@ -23,7 +23,9 @@ def fed(run: Run, name: str, batch: int, form: str, policy: str) -> dict[str, An
     made = [
         program
         for early in (False, True)
-        for program in programs(net, TRAIN, ("TRAIN",), format=usable(form), fuses=device.fuses, early=early).values()
+        for program in programs(
+            net, TRAIN, ("TRAIN",), format=usable(form), fuses=device.fuses, double_buffered=early
+        ).values()
     ]
     with Solver(
         net, device=device, policy=policy, costs=costs_of(run, device, made), format=form, seed=1, base_lr=GENTLE,
@@ -34,7 +36,7 @@ def fed(run: Run, name: str, batch: int, form: str, policy: str) -> dict[str, An
         count = 1 if run.place.small else max(2, min(40, int(TURN / one)))
         turns = 1 if run.place.small else TURNS
         pairs = [(_bare_seconds(solver, count), _fed_seconds(solver, count)) for _ in range(turns)]
-        early = solver.session.programs["TRAIN"].early
+        early = solver.session.programs["TRAIN"].double_buffered
         bare, whole = (median(p[k] for p in pairs) for k in (0, 1))
         return {
             "policy": policy, "bare_seconds": bare, "fed_seconds": whole, "fed_over_bare": whole / bare,

@@ -63,7 +63,7 @@ def rates(schedule: Schedule, spans: Sequence[Span]) -> dict[str, float]:
     found = {}
     for way in ("out", "in"):
         moved = [
-            (schedule.instructions[s.index].stay.tensor.nbytes, s.end - s.start)  # type: ignore[union-attr]
+            (schedule.instructions[s.index].residency.tensor.nbytes, s.end - s.start)  # type: ignore[union-attr]
             for s in spans
             if s.stream == way
         ]

@@ -110,7 +110,7 @@ class Loaded:
         """The losses of a few steps, each waited for; and those of the same steps launched as the solver does, which
         reads a loss while the rest of its step still runs."""
         machine, found = self.session.machine, []
-        before = {t: machine.get(t) for t in self.schedule.program.carried}
+        before = {t: machine.get(t) for t in self.schedule.program.persistent}
         for run in (self.session.step, self.session.launch):
             for t, value in before.items():
                 machine.set(t, value)
@@ -124,7 +124,7 @@ class Loaded:
 
     def close(self) -> None:
         self.session.close()
-        self.session.machine.homes.clear()
+        self.session.machine.persistent.clear()
         gc.collect()
 
     def __enter__(self) -> Loaded:

@@ -151,8 +151,8 @@ def trained(
             losses.append(session.objective("TRAIN"))
         session.machine.settle()
         after = device.api.free_memory()
-        carried = session.programs["TRAIN"].carried
-        values = {t.name: session.machine.get(t) for t in carried} | {"losses": np.array(losses)}
+        persistent = session.programs["TRAIN"].persistent
+        values = {t.name: session.machine.get(t) for t in persistent} | {"losses": np.array(losses)}
         arena = session.machine.arena.nbytes  # the budget's bytes, if there is a budget
     if bad := [name for name, value in values.items() if not np.isfinite(value).all()]:
         raise Wrong(f"{policy}: {', '.join(bad[:3])} not finite")

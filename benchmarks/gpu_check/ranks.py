@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.device import CudaDevice
-from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.runtime import BoundCall
 from minidnn.program import Op, Pass, Tensor
 from minidnn.programs.ranks import NetAttrs
 from minidnn.ranks.engine import Channel
@@ -66,13 +66,13 @@ def transferred(device: CudaDevice, engine: Nccl, nbytes: int) -> dict[str, Any]
         at = {t: runtime.arena[k * nbytes : (k + 1) * nbytes] for k, t in enumerate((x, rows, y))}
         sent, got = runtime.host[:nbytes], runtime.host[nbytes:]
         calls = [
-            Bound(number, "net", engine.prepare(_net(kind, read, write), [at[read]], [at[write]]))
-            for number, kind, read, write in ((2, "net.exchange", x, rows), (3, "net.gather", rows, y))
+            BoundCall(number, "net", engine.prepare(_net(kind, read, write), [at[read]], [at[write]]))
+            for number, kind, read, write in ((2, "net.all_to_all", x, rows), (3, "net.all_gather", rows, y))
         ]
         step = [
-            Bound(0, "in", runtime.copy(at[x], sent, "in")), Bound(1, "net", on=0), *calls,
-            Bound(4, "out", on=3), Bound(5, "out", runtime.copy(got, at[y], "out")),
-            Bound(6, "compute", on=3), Bound(7, "compute", runtime.fill(at[x], 0xFF)),
+            BoundCall(0, "in", runtime.copy(at[x], sent, "in")), BoundCall(1, "net", on=0), *calls,
+            BoundCall(4, "out", on=3), BoundCall(5, "out", runtime.copy(got, at[y], "out")),
+            BoundCall(6, "compute", on=3), BoundCall(7, "compute", runtime.fill(at[x], 0xFF)),
         ]  # fmt: skip
         prepared, wrong = runtime.bind(step), []
         for k in range(1, LAUNCHES + 1):  # the first is not captured

@@ -65,7 +65,7 @@ FLOAT32 = {
 # Kinds without any value of 16 bits: losses and statistics are computed in float32.
 NEVER = {
     "batch_norm.statistics",
-    "batch_norm.statistics_each",
+    "batch_norm.statistics_multi_tensor",
     "batch_norm.keep",
     "softmax_loss.forward",
     "softmax_loss.backward",
@@ -75,7 +75,7 @@ NEVER = {
     "contrastive_loss.backward",
     "objective.forward",
     "lamb.update",
-    "lamb.update_each",
+    "lamb.update_multi_tensor",
     "lars.ratio",
     "lamb.ratio",
     "gradient.clip",
@@ -132,10 +132,10 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
 def _float32(op: Op) -> tuple[str, ...]:
     """The names of an op's tensors that stay float32. In an optimizer's ops all but the gradient stay float32; where
     one op updates several weights, each third gradient does, too."""
-    if op.kind.endswith((".update", ".update_each")) or op.kind == "lamb.moments":
+    if op.kind.endswith((".update", ".update_multi_tensor")) or op.kind == "lamb.moments":
         gradients = {one.reads[1] for k, one in enumerate(op.members) if k % 3 != 2}
         return tuple(t.name for t in op.tensors if t not in gradients)
-    if op.kind == "cast.forward_each":
+    if op.kind == "cast.forward_multi_tensor":
         return tuple(t.name for t in op.reads)
     return FLOAT32.get(op.kind, ())
 

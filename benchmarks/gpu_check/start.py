@@ -25,7 +25,7 @@ from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import MARGIN, OF_CUDNN
 from minidnn.costs import estimate, geometry
-from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.runtime import BoundCall
 from minidnn.memory.planning import arrange
 from minidnn.programs.build import programs
 from minidnn.training.session import Session
@@ -137,9 +137,13 @@ def told(run: Run) -> dict[str, Any]:
                 fill()
 
         step = [
-            Bound(0, "in", runtime.copy(word, sent, "in")), Bound(1, "compute", on=0), Bound(2, "compute", work),
-            Bound(3, "out", on=2), Bound(4, "out", runtime.copy(got, word, "out")), Bound(5, "compute", work),
-        ]  # fmt: skip
+            BoundCall(0, "in", runtime.copy(word, sent, "in")),
+            BoundCall(1, "compute", on=0),
+            BoundCall(2, "compute", work),
+            BoundCall(3, "out", on=2),
+            BoundCall(4, "out", runtime.copy(got, word, "out")),
+            BoundCall(5, "compute", work),
+        ]
         prepared = runtime.bind(step, outputs_after=4)
         for k in range(1, LAUNCHES + 1):  # the first is not captured
             sent[:] = k
@@ -167,9 +171,11 @@ def plans(run: Run, name: str, batch: int) -> dict[str, Any]:
     ops = programs(run.place.net(name, batch), TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"].ops
     listed = {geometry(op): device.algorithms(op) for op in ops if op.kind in OF_CUDNN}
     return {
-        "seconds": time.perf_counter() - began, "taken_bytes": before - device.api.free_memory(),
-        "geometries": len(listed), "plans": sum(map(len, listed.values())),
-    }  # fmt: skip
+        "seconds": time.perf_counter() - began,
+        "taken_bytes": before - device.api.free_memory(),
+        "geometries": len(listed),
+        "plans": sum(map(len, listed.values())),
+    }
 
 
 def stages(run: Run, granule: int) -> dict[str, Any]:
@@ -217,6 +223,6 @@ def once(device: Any, net: Any) -> dict[str, Any]:
         for name in ("called", "captured", "replayed"):  # the first run is not captured (memory/execution/runtime.py)
             session.step("TRAIN")
             stage(name)
-    session.machine.homes.clear()
+    session.machine.persistent.clear()
     stage("closed")
     return {**found, "arena_bytes": arena, "host_bytes": host}

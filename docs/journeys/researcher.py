@@ -1,6 +1,6 @@
 """A policy of one's own: what backward reads again only after many ops waits on the host."""
 
-from minidnn.memory.plan import Plan, Trip
+from minidnn.memory.plan import OffloadInterval, Plan
 from minidnn.memory.policies import POLICIES, choose
 from minidnn.program import FORWARD, Role
 
@@ -17,8 +17,11 @@ def far(program, costs, budget, algorithms="m"):
             else:
                 first.setdefault(t, p)
     idle = [t for t in last if t.role is Role.ACTIVATION and t in first and first[t] - last[t] >= IDLE]
-    trips = [Trip(t, out=last[t], free=last[t] + 1, back=first[t] - AHEAD, arrive=first[t]) for t in idle]
-    return Plan(algorithm=choose(program, costs, algorithms), trips=tuple(trips))
+    offloads = [
+        OffloadInterval(t, offload_at=last[t], free_at=last[t] + 1, prefetch_at=first[t] - AHEAD, needed_at=first[t])
+        for t in idle
+    ]
+    return Plan(algorithm=choose(program, costs, algorithms), offloads=tuple(offloads))
 
 
 POLICIES["far"] = far

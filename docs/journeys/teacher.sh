@@ -6,7 +6,7 @@ mkdir -p out/lesson
 echo "== 1. Who lives at the worst moment? Students add up the column."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy liveness:m | sed -n '/most bytes live/,/^liveness:m: RAM/p' | sed '$d'
 
-echo "== 2. A trip of one map, instruction by instruction."
+echo "== 2. An offload interval of one map, instruction by instruction."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy vdnn_conv:m --listing | grep -w "relu1_1.y\|relu1_1.y#1"
 
 echo "== 3. The picture for the lecture: one file that needs no network."

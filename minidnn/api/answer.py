@@ -46,8 +46,8 @@ class Answer(Sequence[R], Generic[D, R]):
 
     @property
     def rows(self) -> list[R]:
-        found: list[R] = self.document["rows"]
-        return found
+        result: list[R] = self.document["rows"]
+        return result
 
     @overload
     def __getitem__(self, index: int) -> R: ...
@@ -91,15 +91,15 @@ class Answer(Sequence[R], Generic[D, R]):
         """Headings and lines of the table for people."""
         return self.look.cells(self.document)
 
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """Sentences below the table."""
-        return [*([self.notes] if self.notes else []), *self.look.says(self.document)]
+        return [*([self.notes] if self.notes else []), *self.look.sentences(self.document)]
 
     def show(self) -> None:
         """Print the table, below its title and the notes, and the sentences."""
         title = f"{self.title}. {self.notes}" if self.notes else self.title
         table.plain(*self.cells(), title, spare=self.look.spare)
-        for sentence in self.says()[bool(self.notes) :]:
+        for sentence in self.remarks()[bool(self.notes) :]:
             say(sentence)
 
     def picture(self) -> str:
@@ -119,7 +119,7 @@ class Answer(Sequence[R], Generic[D, R]):
 
     def _repr_html_(self) -> str:
         """The table, and the picture if there is one, for a notebook."""
-        return tabled(self.title, *self.cells(), self.says()) + (self.picture() if ".svg" in self.suffixes() else "")
+        return tabled(self.title, *self.cells(), self.remarks()) + (self.picture() if ".svg" in self.suffixes() else "")
 
     # ---- as a file
 

@@ -36,7 +36,7 @@ BUDGETS = ("100%", "70%", "50%", "30%", "15%")
 class Board(Answer[Document, BoardRow]):
     """The result of `minidnn.board`: a row for each policy on each net and GPU within each budget."""
 
-    look = Look(report.cells, report.says, report.SPARED, board_charts.picture, board_page.page)
+    look = Look(report.cells, report.sentences, report.SPARED, board_charts.picture, board_page.page)
 
     def show(self) -> None:
         report.show(self.document, self.title, self.notes)
@@ -72,9 +72,9 @@ def board(
     NoSuchPolicy, ProfileError, InvalidFile and InvalidInput.
     """
     asked = listed(budgets) if isinstance(budgets, str) else [str(b) if isinstance(b, int) else b for b in budgets]
-    found = [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]
+    result = [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]
     every: list[Source] = [nets] if isinstance(nets, str) else list(nets)
-    return of(every, found, listed(gpus), listed(policies), jobs, given, ignore_unknown)
+    return of(every, result, listed(gpus), listed(policies), jobs, given, ignore_unknown)
 
 
 def of(
@@ -153,24 +153,24 @@ def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown:
     """A net on each GPU."""
     net, batch = at_batch(source)
     about = read(net, given, batch, ANY, ignore_unknown)
-    programs = tuple(program.late() for program in about.programs)
-    found = []
+    programs = tuple(program.synchronous_inputs() for program in about.programs)
+    result = []
     for which in gpus:
         card, host = gpu(which), about.setting.host_budget
         host = host_memory(which) if about.host_assumed else host
-        found.append(
+        result.append(
             Contest(
                 about.name, about.batch, which, card.title, programs, about.train.name, card.costs(which), host
             )
         )  # fmt: skip
-    return found
+    return result
 
 
 def _paper(policy: str) -> PaperRow | None:
-    found = paper(policy)
-    if found is None:
+    result = paper(policy)
+    if result is None:
         return None
     return PaperRow(
-        policy=policy, paper_title=found.title, authors=found.authors, venue=found.venue, year=found.year,
-        section=found.section, style=found.style, silent=list(found.silent),
+        policy=policy, paper_title=result.title, authors=result.authors, venue=result.venue, year=result.year,
+        section=result.section, style=result.style, silent=list(result.silent),
     )  # fmt: skip

@@ -56,7 +56,7 @@ def cards(
 def of(about: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
     """The cards of a subject that was read for the GPU `ANY`, the least memory first."""
     host_budget = None if about.host_assumed else about.setting.host_budget
-    programs = [program.late() for program in about.programs]
+    programs = [program.synchronous_inputs() for program in about.programs]
     names = list(dict.fromkeys(map(named, known() if gpus is None else gpus)))
     rows = []
     try:

@@ -56,8 +56,8 @@ def convert(
     Raises InvalidInput for forms that cannot be converted, InvalidFile, SnapshotError and WeightsError."""
     goal = Path(target)
     to = _form(goal)
-    found = zoo.find(source)
-    origin = found if isinstance(found, Path) else None
+    result = zoo.find(source)
+    origin = result if isinstance(result, Path) else None
     if why := unwritable(goal, goal.suffix):
         raise InvalidInput(f"{goal}: {why}")
     if origin and goal.exists() and origin.samefile(goal):
@@ -69,7 +69,7 @@ def convert(
         return _solver(origin, goal, to, dropped)
     if form.net is None or to.net_text is None:
         raise InvalidInput(f"{source} holds no net: {goal.suffix} cannot be made of it")
-    made = found if isinstance(found, Net) else form.net(found, dropped)
+    made = result if isinstance(result, Net) else form.net(result, dropped)
     _write(goal, to.net_text(made))
     notes = list(_foreign(made.parameter, goal))
     return Conversion(file=str(target), what="net", name=made.name or "", count=len(made.layers), notes=notes)
@@ -112,8 +112,8 @@ def _weights(
     if net is None and form.net is None:
         raise InvalidInput(f"{path}: the form of {goal.suffix} needs the net whose weights these are: give --net NET")
     net = path if net is None else net
-    found = zoo.find(net)
-    made = found if isinstance(found, Net) else (_form(found).net or _no_net)(found, dropped)
+    result = zoo.find(net)
+    made = result if isinstance(result, Net) else (_form(result).net or _no_net)(result, dropped)
     blobs = _blobs(made)
     shapes = {layer: {blob.name: blob.shape for blob in its} for layer, its in blobs.items()}
     given = {key: of(values) for key, values in by_name(form.weights(path), shapes).items()}
@@ -146,21 +146,21 @@ class _Blob:
 
 def _blobs(net: Net) -> dict[str, list[_Blob]]:
     """The blobs of each layer in both phases. A phase that cannot be resolved is left out, unless none can."""
-    found: dict[str, list[_Blob]] = {}
+    result: dict[str, list[_Blob]] = {}
     errors: list[BadInput] = []
     for phase in ("TRAIN", "TEST"):
         try:
             for node in net.graph(phase).layers:
                 if node.parameters:
-                    found[node.name] = [
+                    result[node.name] = [
                         _Blob(p.name, p.blob_shape or p.shape, "/".join(node.tensor_name(p).rsplit(".", 1)))
                         for p in node.parameters
                     ]
         except (InvalidFile, ShapeError, DataError) as error:
             errors.append(error)
-    if not found and errors:
+    if not result and errors:
         raise errors[0]
-    return found
+    return result
 
 
 # -- what Caffe does not know --------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ def subjects(text: str, phase: str, resize: tuple[int, ...] = (), ignore_unknown
     resize: the height and width that images get, of a source by itself
 
     Raises DataError if it names neither, or if data cannot be read, and InvalidInput for a net without sources."""
-    found = None if text.endswith(_NETS) else _source(text, phase)
-    if found is not None:
+    result = None if text.endswith(_NETS) else _source(text, phase)
+    if result is not None:
         param, change = DataParameter(source=text, batch_size=1), TransformationParameter(resize=resize)
         return [Subject(None, param, change, phase)]
     if resize:
@@ -115,14 +115,14 @@ def _source(text: str, phase: str) -> Source | None:
 
 def _of_net(net: Net, phase: str) -> list[Subject]:
     graph = net.graph(phase)
-    found = []
+    result = []
     for node in graph.layers:
         for (param, change), top in zip(node.layer.sources, node.tops, strict=False):
             name = node.name if node.layer.source else top.name
-            found.append(Subject(name, param, change, phase, top.tensor.shape))
-    if not found:
+            result.append(Subject(name, param, change, phase, top.tensor.shape))
+    if not result:
         raise InvalidInput(f"{graph.place}: no layer reads its samples from a source in phase {phase}, as Data does")
-    return found
+    return result
 
 
 def scan(

@@ -14,8 +14,8 @@ from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Job, Source, read
 from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome
 from minidnn.memory.joint.bound import Bound
-from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies
 from minidnn.program import Program
@@ -77,14 +77,14 @@ def of(
             raise InvalidInput("--step: needs a larger --budget, which it is taken from and added to")
         budgets = [budget - step, budget, budget + step]
     try:
-        found = sweep(
+        result = sweep(
             about.programs, policies, costs, points, about.train.name, tell, budgets, about.setting.host_budget
         )
     except NoSolver as reason:
         raise InvalidInput(f"a frontier {reason}") from None
     finally:
         tell("")
-    return Frontier(Document(**found, **header.of_plan(about, costs)), header.title(about), header.notes(about, costs))
+    return Frontier(Document(**result, **header.of_plan(about, costs)), header.title(about), header.notes(about, costs))
 
 
 def _bytes(step: int | str | None) -> int | None:
@@ -116,7 +116,7 @@ def sweep(
 
     Raises linear.NoSolver without the package highspy.
     """
-    programs = [program.late() for program in programs]
+    programs = [program.synchronous_inputs() for program in programs]
     train = next(program for program in programs if program.name == name)
     family = bounds(train, costs, host_budget)
     least, whole = family.least(), free(programs, costs, name).arrangement.arena
@@ -142,7 +142,7 @@ def sweep(
     return {"rows": rows, "bounds": curve, "least_bytes": least, "reached_bytes": reached}
 
 
-def _curve(family: Family, least: int, whole: int) -> list[BoundRow]:
+def _curve(family: ProgramVariants, least: int, whole: int) -> list[BoundRow]:
     """The bound from `least` bytes to `whole`. What bounds a larger budget bounds a smaller one."""
     rows, seconds = [], 0.0
     for k in reversed(range(BOUNDS + 1)):

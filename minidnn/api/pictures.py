@@ -44,22 +44,22 @@ class Pictured(Answer[D, PolicyRow]):
 
     def panels(self) -> list[Panel]:
         """The data of each policy's picture."""
-        found = []
+        result = []
         for r, row in zip(self.results, self.rows, strict=True):
             shown = row.model_copy(update={"policy": placeless(r.policy), "why": row.why and placeless(row.why)})
-            found.append(panel(shown.policy, shown, r.schedule, r.trace))
-        return found
+            result.append(panel(shown.policy, shown, r.schedule, r.trace))
+        return result
 
     def steps(self, policy: str | None = None) -> Steps:
         """The step whose picture a row has, of one policy or of all, to be written for other programs.
 
         A policy that was run has measured steps, else simulated ones. Raises KeyError for a policy without a row."""
         device = self.document.device
-        found = [Step(r.policy, r.schedule, r.trace, bool(r.steps), device) for r in self.results]
+        result = [Step(r.policy, r.schedule, r.trace, bool(r.steps), device) for r in self.results]
         if policy is not None:
-            found = [{s.policy: s for s in found}[policy]]
-        told = {name: getattr(self.document, name) for name in ("net", "batch", "format", "device", "origin")}
-        return Steps(found, told, self._heading(), self.notes, self.limit)
+            result = [{s.policy: s for s in result}[policy]]
+        text = {name: getattr(self.document, name) for name in ("net", "batch", "format", "device", "origin")}
+        return Steps(result, text, self._heading(), self.notes, self.limit)
 
     def _heading(self) -> str:
         return self.title + (f", in {sizes.text(self.limit)}" if self.limit is not None else "")
@@ -71,7 +71,7 @@ class Pictured(Answer[D, PolicyRow]):
         return page.page(self.panels(), self.limit, self._heading(), placeless(self.notes), __version__)
 
     def __repr__(self) -> str:
-        told: list[Any] = []
+        text: list[Any] = []
         for r in self.rows:
-            told.append(f"{r.policy} {sizes.text(r.peak_bytes)}{'' if r.fits else ' (refused)'}")
-        return f"<{type(self).__name__}: {self._heading()}; {', '.join(told)}>"
+            text.append(f"{r.policy} {sizes.text(r.peak_bytes)}{'' if r.fits else ' (refused)'}")
+        return f"<{type(self).__name__}: {self._heading()}; {', '.join(text)}>"

@@ -21,7 +21,7 @@ from minidnn.memory.budget import BudgetError, RamError, of_budget
 from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
-from minidnn.programs.hosting import STATES
+from minidnn.programs.host_residents import STATES
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
 
@@ -46,8 +46,8 @@ class Plans(Pictured[Document]):
 
     def schedule(self, policy: str, program: str | None = None) -> Schedule:
         """The proved schedule of a policy: of the training program, or of the one that is named. Raises KeyError."""
-        found = {r.policy: r for r in self.results}[policy]
-        return found.schedule if program is None else found.arrangement.schedules[program]
+        result = {r.policy: r for r in self.results}[policy]
+        return result.schedule if program is None else result.arrangement.schedules[program]
 
     def explain(self, tell: Tell = silent) -> Refusal | None:
         """Why the only policy was refused, and what would fit: each change is tried, which takes seconds.
@@ -56,9 +56,9 @@ class Plans(Pictured[Document]):
         error = self.results[0].refused if len(self.results) == 1 else None
         if error is None or not of_budget(error):
             return None
-        told = _answer(self.about, self.results[0].policy, error, self.costs, tell)
-        self.document = self.document.model_copy(update={"refused": told})
-        return told
+        text = _answer(self.about, self.results[0].policy, error, self.costs, tell)
+        self.document = self.document.model_copy(update={"refused": text})
+        return text
 
 
 def plan(
@@ -126,7 +126,9 @@ def _answer(about: Job, policy: str, refused: BudgetError, costs: Costs, tell: T
     setting = about.setting
     formats = about.narrower()
     more = STATES[STATES.index(setting.state) + 1 :] if about.solver is not None and setting.ranks is None else ()
-    states = [state for state in more if len(about.varied(state=state).train.hosted) > len(about.train.hosted)]
+    states = [
+        state for state in more if len(about.varied(state=state).train.host_resident) > len(about.train.host_resident)
+    ]
     fuses = about.fuses is not None
     asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, fuses, states)
 

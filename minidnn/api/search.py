@@ -111,11 +111,11 @@ def of(
 
     try:
         for policy in policies:
-            found = largest(
+            result = largest(
                 sized.make, sized.series, policy, costs, budget, sized.probes, setting.host_budget, seconds,
                 partial(watch, policy, budget),
             )  # fmt: skip
-            rows.append(_row(found, max, sized, costs, budget))
+            rows.append(_row(result, max, sized, costs, budget))
         beyond = _excluded(sized, replace(costs, host=setting.host_budget), budget, rows, max, tell)
     except BaseException:
         if rows:

@@ -39,10 +39,10 @@ def _seen(subject: Subject, image: np.ndarray, index: int) -> np.ndarray:
     if subject.layer is None:
         return image[::-1] if isinstance(subject.source, Database) and not subject.pictures else image
     change = replace(subject.transform(subject.phase), mean=(), image=None, scale=1.0)
-    found = change(subject.raw(image, index, subject.phase)[None], np.array([index]))[0]
-    found = found.astype(image.dtype)
+    result = change(subject.raw(image, index, subject.phase)[None], np.array([index]))[0]
+    result = result.astype(image.dtype)
     known = subject.pictures or isinstance(subject.source, Database) or subject.change.has("channel_order")
-    return found[::-1] if known and change.augment.order == "BGR" else found
+    return result[::-1] if known and change.augment.order == "BGR" else result
 
 
 def _caption(label: np.ndarray, names: Sequence[str]) -> str:

@@ -39,8 +39,8 @@ def show(
 
     Raises NoSuchModel, InvalidFile and InvalidInput. Data need not be there.
     """
-    found, tests, _ = understood(net, batch, ignore_unknown, simulated=True)
-    document = summary(tests[0] if phase == "TEST" and tests else found, phase, format)
+    result, tests, _ = understood(net, batch, ignore_unknown, simulated=True)
+    document = summary(tests[0] if phase == "TEST" and tests else result, phase, format)
     of_batch = f", batch {document.batch}" if document.batch else ""
     return Shown(document, f"{document.net}{of_batch}, phase {phase}")
 

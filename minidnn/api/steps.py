@@ -24,7 +24,7 @@ class Steps(Sequence[Step]):
     def __init__(self, steps: Sequence[Step], told: Mapping[str, Any], title: str, notes: str, limit: int | None):
         """told: what `otherData` of a trace says besides. limit: bytes that were allowed; None: as many as there are"""
         self.steps, self.title, self.notes, self.limit = tuple(steps), title, placeless(notes), limit
-        self.told = {"minidnn": __version__, **told, "budget_bytes": limit}
+        self.other_data = {"minidnn": __version__, **told, "budget_bytes": limit}
 
     def __getitem__(self, index: Any) -> Any:
         return self.steps[index]
@@ -40,7 +40,7 @@ class Steps(Sequence[Step]):
 
     def trace(self) -> dict[str, Any]:
         """The document for Perfetto and chrome://tracing: a process for each policy."""
-        return chrome.document(self.steps, self.told)
+        return chrome.document(self.steps, self.other_data)
 
     def history(self) -> dict[str, Any]:
         """The snapshot for PyTorch's memory viewer: a device for each policy."""

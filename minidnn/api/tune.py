@@ -58,7 +58,7 @@ class Tuning(Answer[Document, TuneRow]):
         """The batch of the highest throughput; None: no batch fits."""
         return next((row for row in self.rows if row.batch == self.document.best), None)
 
-    def says(self) -> list[str]:
+    def remarks(self) -> list[str]:
         return self.sentences
 
     def show(self) -> None:
@@ -117,37 +117,37 @@ def of(
     if about.batch is None:
         raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")
     budgets = about.setting.budget, about.setting.host_budget
-    found = sweep(
+    result = sweep(
         about.at_batch, about.batch, policy, costs, *budgets, grid, about.train.name,
         partial(watch, policy),
     )  # fmt: skip
-    found = _with_one(about, found, policy, costs)
-    best, why = found.best, ""
+    result = _with_one(about, result, policy, costs)
+    best, why = result.best, ""
     match = None
-    largest = max(row.batch for row in found.rows)
+    largest = max(row.batch for row in result.rows)
     most = ranks * ceiling(about.at_batch(largest), largest, costs, about.train.name)
     if best is not None:
         match, why = _matched(about, best.batch * ranks, epoch, ranks)
     document = Document(
         rows=[
             row.model_copy(update={"epoch_seconds": epoch / row.samples_per_second if row.fits else None})
-            for row in found.rows
+            for row in result.rows
         ],
         **header.of_plan(about, costs),
         policy=policy,
         budget_bytes=budgets[0],
         best=None if best is None else best.batch,
-        largest_unswapped=None if found.unmoved is None else found.unmoved.batch,
-        ratio=found.ratio,
-        enough=None if found.enough is None else found.enough.batch,
+        largest_unswapped=None if result.unmoved is None else result.unmoved.batch,
+        ratio=result.ratio,
+        enough=None if result.enough is None else result.enough.batch,
         most_samples_per_second=most,
         behind=None if best is None else 1 - best.samples_per_second / most,
         formats=[] if best is None else _formats(about, best.batch, policy, costs),
-        grid=found.grid,
-        multiple_of=found.multiple,
+        grid=result.grid,
+        multiple_of=result.multiple,
         epoch_samples=epoch,
         solver=match,
-        measured=_measured(about, found, policy) if measured else [],
+        measured=_measured(about, result, policy) if measured else [],
         scaling=_scaling(about, best, policy, counts, costs),
     )
     says = [*report.sentences(document), said]
@@ -181,7 +181,7 @@ def _with_one(about: Job, found: Curve, policy: str, costs: Costs) -> Curve:
 
 def _formats(about: Job, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
     """The best batch in the formats of 16 bits that the device has."""
-    found = []
+    result = []
     for format in about.narrower():
         programs = about.varied(batch=batch, format=format).programs
         row = of_batch(
@@ -189,8 +189,8 @@ def _formats(about: Job, batch: int, policy: str, costs: Costs) -> list[FormatRo
         )
         if row.fits:
             speed = row.samples_per_second
-            found.append(FormatRow(format=format, step_seconds=row.step_seconds, samples_per_second=speed))
-    return found
+            result.append(FormatRow(format=format, step_seconds=row.step_seconds, samples_per_second=speed))
+    return result
 
 
 def _epoch(about: Any, asked: int | None, runs: bool) -> tuple[int, str]:

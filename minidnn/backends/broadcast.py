@@ -20,14 +20,14 @@ def spanned(x: tuple[int, ...], over: tuple[int, ...], axis: int) -> tuple[tuple
     if math.prod(over) > 1:
         step[axis : axis + len(over)] = [s if n > 1 else 0 for n, s in zip(over, strides(over), strict=True)]
     order = (0, 2, 3, 1) if len(x) == 4 else range(len(x))
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for size, each in ((x[i], step[i]) for i in order if x[i] > 1):
-        if found and found[-1][1] == each * size and found[-1][0] * size < MOST:
-            found[-1] = found[-1][0] * size, each
+        if result and result[-1][1] == each * size and result[-1][0] * size < MOST:
+            result[-1] = result[-1][0] * size, each
         else:
-            found.append((size, each))
-    found = found or [(1, 0)]
-    return tuple(n for n, _ in found), tuple(s for _, s in found)
+            result.append((size, each))
+    result = result or [(1, 0)]
+    return tuple(n for n, _ in result), tuple(s for _, s in result)
 
 
 def filled(numbers: tuple[int, ...], fill: int) -> tuple[int, ...]:

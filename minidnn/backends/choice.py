@@ -16,7 +16,7 @@ class Recipe(Protocol):
 R = TypeVar("R", bound=Recipe)
 
 
-def chosen(recipes: Sequence[R], op: Op, algorithm: Algorithm, workspace: int, device: str) -> R:
+def choose(recipes: Sequence[R], op: Op, algorithm: Algorithm, workspace: int, device: str) -> R:
     """The recipe for `op` by that algorithm. Raises ValueError if no recipe has this algorithm (name and workspace), or
     if the algorithm needs more than the `workspace` bytes given."""
     for recipe in recipes:

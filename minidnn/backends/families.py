@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from minidnn.optimizers import RULES
-from minidnn.program import EACH
+from minidnn.program import MULTI_TENSOR
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     # a batch of samples as they are, made into the input that layers read
@@ -67,7 +67,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "batch_norm.backward_scale_relu",
         "batch_norm.statistics",
         "batch_norm.keep",
-        "batch_norm.statistics_each",
+        "batch_norm.statistics_multi_tensor",
         "batch_norm.inference",
         "batch_norm.inference_scale",
         "batch_norm.inference_scale_relu",
@@ -100,7 +100,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "gradient.sum_relu",
         "identity.forward",
         "cast.forward",
-        "cast.forward_each",
+        "cast.forward_multi_tensor",
         "cast.backward",
     ),
     # tensors joined along an axis and taken apart, or given another shape: Concat, Slice, Flatten, Reshape
@@ -134,13 +134,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "contrastive_loss.backward",
     ),
     # optimizers other than SGD
-    "rules": (*(f"{rule}.update{each}" for rule in RULES for each in ("", EACH)), "lamb.moments"),
+    "rules": (*(f"{rule}.update{each}" for rule in RULES for each in ("", MULTI_TENSOR)), "lamb.moments"),
     # gradients of weights over micro-batches and ranks
     "sums": ("gradient.accumulate", "gradient.total", "gradient.merge"),
     # sums of squares by blocks, and what norms serve: clipping, the loss's scale, the ratios of LARS and LAMB
     "norms": ("gradient.squares", "gradient.clip", "gradient.unscale", "lars.ratio", "lamb.ratio"),
     # gradients of weights, applied by the optimizer
-    "update": ("sgd.update", "sgd.update_each"),
+    "update": ("sgd.update", "sgd.update_multi_tensor"),
 }
 
 

@@ -70,23 +70,23 @@ def reshaped(x: Shape, y: Shape) -> Move | None:
         return None
     parts = [b // a for a, b in pairwise(cuts)]
     steps = [0] * len(parts)
-    for step, numbers in zip(strides(x), _made_of(x, parts), strict=True):
+    for step, numbers in zip(strides(x), _factors(x, parts), strict=True):
         for i in reversed(numbers):
             steps[i], step = step, step * parts[i]
-    of_y = _made_of(y, parts)
+    of_y = _factors(y, parts)
     return Move(_joined([Loop(parts[i], steps[i], 0, parts[i]) for axis in order(len(y)) for i in of_y[axis]]))
 
 
-def _made_of(shape: Shape, parts: Sequence[int]) -> list[range]:
+def _factors(shape: Shape, parts: Sequence[int]) -> list[range]:
     """The numbers of the parts whose product each axis is."""
-    found, at = [], 0
+    result, at = [], 0
     for size in shape:
         first = at
         while size > 1:
             size //= parts[at]
             at += 1
-        found.append(range(first, at))
-    return found
+        result.append(range(first, at))
+    return result
 
 
 def gaps(a: Any, lengths: Sequence[int], whole: Shape) -> list[tuple[int, int]]:
@@ -122,16 +122,16 @@ def _tile(a: Any, x: Shape, y: Shape) -> Move:
 
 def _joined(loops: Sequence[Loop]) -> tuple[Loop, ...]:
     """The loops without those of one place, and with each two made one that go through the source like one."""
-    found: list[Loop] = []
+    result: list[Loop] = []
     for loop in loops:
         if loop.size == 1:
             continue
-        if found and loop.whole and found[-1].step == loop.size * loop.step:
-            outer = found.pop()
+        if result and loop.whole and result[-1].step == loop.size * loop.step:
+            outer = result.pop()
             n = loop.size
             loop = replace(loop, size=outer.size * n, low=outer.low * n, high=outer.high * n)
-        found.append(loop)
-    return tuple(found) or (Loop(1, 1, 0, 1),)
+        result.append(loop)
+    return tuple(result) or (Loop(1, 1, 0, 1),)
 
 
 _OF: dict[str, Callable[[Any, Shape, Shape], Move]] = {

@@ -24,16 +24,16 @@ def prepared(
 ) -> Callable[[], None]:
     """The op bound to its addresses, `rows` rows at a time. Raises ValueError if the device has no such algorithm for
     a part of it."""
-    found = operands(op)
-    assert found is not None, f"{op.name} cannot run in parts"
+    result = operands(op)
+    assert result is not None, f"{op.name} cannot run in parts"
     name = algorithm.name.removesuffix(f"{BY}{rows}")
     partial: dict[Tensor, np.ndarray] = {}  # of each gradient, the place of a part's own
     at = 0
-    for t in found.sums:
+    for t in result.sums:
         partial[t] = device.view(workspace[at : at + t.nbytes], t)
         at += aligned(t.nbytes)
     calls: list[Callable[[], Any]] = []
-    for first in range(0, found.rows, rows):
+    for first in range(0, result.rows, rows):
         one = part_of(op, (first, first + rows))
         bound: dict[Tensor, Any] = {}
         for whole, some in zip((*op.reads, *op.writes), (*one.reads, *one.writes), strict=True):

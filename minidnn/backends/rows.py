@@ -36,7 +36,7 @@ def rows(shape: tuple[int, ...], first: int, last: int) -> Rows:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ArgMaxResult:
     """ArgMax writes places of a row, or values, or both. Distances are in elements of its result."""
 
     place: bool
@@ -45,13 +45,13 @@ class Wanted:
     apart: int  # from a place to its value
 
 
-def places_of_largest(op: Op) -> tuple[Rows, Wanted]:
+def places_of_largest(op: Op) -> tuple[Rows, ArgMaxResult]:
     """The rows of an op argmax.forward, and its results for each."""
     (x,), (y,), a = (t.shape for t in op.reads), (t.shape for t in op.writes), op.attrs
     if a.axis is not None:
-        found = rows(x, a.axis, a.axis + 1)
-        return found, Wanted(not a.out_max_val, a.out_max_val, found.inner, 0)
+        result = rows(x, a.axis, a.axis + 1)
+        return result, ArgMaxResult(not a.out_max_val, a.out_max_val, result.inner, 0)
     if not a.out_max_val:
-        return rows(x, 1, len(x)), Wanted(True, False, 1, 0)
+        return rows(x, 1, len(x)), ArgMaxResult(True, False, 1, 0)
     pairs = len(y) == 4  # (N, 2, top_k, 1) lies as N, top_k, 1, 2
-    return rows(x, 1, len(x)), Wanted(True, True, 2 if pairs else 1, 1 if pairs else a.top_k)
+    return rows(x, 1, len(x)), ArgMaxResult(True, True, 2 if pairs else 1, 1 if pairs else a.top_k)

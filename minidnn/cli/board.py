@@ -36,9 +36,9 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, board.Board)
     budgets = [board.budget_of(text) for text in args.budgets or board.BUDGETS]
-    found = board.of(
+    result = board.of(
         args.nets, budgets, args.gpus or board.GPUS, args.policies or (), args.jobs, given(args), args.ignore_unknown,
         status,
     )  # fmt: skip
-    subject.deliver(args, found)
-    return 0 if found.document.finished else 130
+    subject.deliver(args, result)
+    return 0 if result.document.finished else 130

@@ -26,6 +26,6 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import cards
 
     subject.check_report(args, cards.Cards)
-    found = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
-    subject.deliver(args, found)
+    result = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
+    subject.deliver(args, result)
     return 0

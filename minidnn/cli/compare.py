@@ -37,16 +37,16 @@ def run(args: argparse.Namespace) -> int:
     subject.check_report(args, compare.Comparison)
     subject.check_steps(args)
     about = subject.read(args)
-    found = compare.of(about, args.policies or (), args.steps, lambda text: None if args.json else status(text))
+    result = compare.of(about, args.policies or (), args.steps, lambda text: None if args.json else status(text))
 
     def show() -> None:
         budget = about.setting.budget
         allowed = f", budget {sizes.text(budget)}" if budget else ""
-        report.show(found.rows, f"{found.title}{allowed}. {found.notes}")
-        if any(r.refused for r in found.results):
+        report.show(result.rows, f"{result.title}{allowed}. {result.notes}")
+        if any(r.refused for r in result.results):
             say(pointer(args))
-        if found.document.origin == "run" and (line := beside_arena(open_device(about.setting.device))):
+        if result.document.origin == "run" and (line := beside_arena(open_device(about.setting.device))):
             say(f"{line} after the steps")
 
-    subject.deliver(args, found, show, found)
-    return 0 if found.equal else 1
+    subject.deliver(args, result, show, result)
+    return 0 if result.equal else 1

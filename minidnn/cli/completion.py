@@ -22,8 +22,8 @@ Names = Callable[[], Iterable[str]]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples("minidnn completion bash")
-    told = f"{', '.join(SHELLS)}: print its script, which goes where docs/commands.md says"
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=told)
+    text = f"{', '.join(SHELLS)}: print its script, which goes where docs/commands.md says"
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=text)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -41,7 +41,7 @@ def _argcomplete() -> ModuleType:
     return argcomplete
 
 
-def asked() -> list[str] | None:
+def words() -> list[str] | None:
     """The words of the command line that a shell wants to have completed, without the first; None: none does."""
     return os.environ.get(LINE, "").split()[1:] if ASKED in os.environ else None
 
@@ -83,9 +83,9 @@ def _policies() -> list[str]:
 
 
 def _models() -> list[str]:
-    from minidnn.zoo import known, names
+    from minidnn.zoo import names, net_names
 
-    return [*known(), *(name for name in names() if name.endswith("_solver"))]
+    return [*net_names(), *(name for name in names() if name.endswith("_solver"))]
 
 
 def _links() -> list[str]:

@@ -31,23 +31,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = "a source as a Data layer names it, such as folder:PATH (docs/training.md lists them), or a net that has one"
     parser.add_argument("file", metavar="SOURCE|NET", help=what)
-    told = "the phase, which is the split of a source (default: TRAIN)"
-    parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help=told)
+    text = "the phase, which is the split of a source (default: TRAIN)"
+    parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help=text)
     parser.add_argument("--layer", metavar="NAME", help="of a net: this layer alone")
     parser.add_argument("--limit", type=positive, metavar="N", help="read N samples, evenly spread (default: all)")
     written = parser.add_argument_group("what is written")
-    told = "write a contact sheet (.png or .html): a source's samples as they are, a net's as it sees them"
-    written.add_argument("--sheet", metavar="FILE", help=told)
-    told = "samples on the sheet (default: 36)"
-    written.add_argument("--count", type=positive, default=36, metavar="N", help=told)
-    told = "write the mean of all samples, for mean_file: .binaryproto or .npy"
-    written.add_argument("--mean", metavar="FILE", help=told)
-    told = "write all samples as Caffe's LMDB database, as convert_imageset does"
-    written.add_argument("--write", metavar="FILE", help=told)
-    told = "of a source: give each image this height and width"
-    written.add_argument("--resize", type=size, default=(), metavar="N|HxW", help=told)
-    told = "with --write: images stay encoded; else they become arrays"
-    written.add_argument("--encoded", action="store_true", help=told)
+    text = "write a contact sheet (.png or .html): a source's samples as they are, a net's as it sees them"
+    written.add_argument("--sheet", metavar="FILE", help=text)
+    text = "samples on the sheet (default: 36)"
+    written.add_argument("--count", type=positive, default=36, metavar="N", help=text)
+    text = "write the mean of all samples, for mean_file: .binaryproto or .npy"
+    written.add_argument("--mean", metavar="FILE", help=text)
+    text = "write all samples as Caffe's LMDB database, as convert_imageset does"
+    written.add_argument("--write", metavar="FILE", help=text)
+    text = "of a source: give each image this height and width"
+    written.add_argument("--resize", type=size, default=(), metavar="N|HxW", help=text)
+    text = "with --write: images stay encoded; else they become arrays"
+    written.add_argument("--encoded", action="store_true", help=text)
     common(parser, "modules", "ignore_unknown", "json")
 
 
@@ -64,22 +64,22 @@ def run(args: argparse.Namespace) -> int:
         sheet.check(args.sheet)
     if args.mean:
         means.check(args.mean)
-    found = _chosen(args, subjects(args.file, args.phase, args.resize, args.ignore_unknown))
+    result = _layer(args, subjects(args.file, args.phase, args.resize, args.ignore_unknown))
     rows, files = [], []
     if args.write:
-        database.write(found[0], args.write, args.encoded, _tell("written"))
+        database.write(result[0], args.write, args.encoded, _tell("written"))
         files.append(args.write)
     mean: np.ndarray | None = None
-    for subject in found:
+    for subject in result:
         row, mean = scan(subject, args.limit, _tell("read"))
         rows.append(row)
     status()
     if args.sheet:
         title = f"{args.file}, phase {args.phase}"
-        sheet.save(shots(found[0], args.count), title, args.sheet)
+        sheet.save(shots(result[0], args.count), title, args.sheet)
         files.append(args.sheet)
     if args.mean:
-        means.save(found[0].name, mean, args.mean)
+        means.save(result[0].name, mean, args.mean)
         files.append(args.mean)
     document = Contents(phase=args.phase, rows=rows, files=files)
     if args.json:
@@ -91,21 +91,21 @@ def run(args: argparse.Namespace) -> int:
     return 2 if any(row.unreadable for row in rows) else 0
 
 
-def _chosen(args: argparse.Namespace, found: list[Subject]) -> list[Subject]:
+def _layer(args: argparse.Namespace, layers: list[Subject]) -> list[Subject]:
     """The layer that the arguments name, or all; one if something is to be written. Raises InvalidInput."""
     from minidnn.errors import InvalidInput, near
 
-    names = [subject.layer or "" for subject in found]
+    names = [subject.layer or "" for subject in layers]
     if args.layer:
-        found = [subject for subject in found if subject.layer == args.layer]
-        if not found:
+        layers = [subject for subject in layers if subject.layer == args.layer]
+        if not layers:
             known = ", ".join(filter(None, names)) or "it is a source by itself"
             raise InvalidInput(f"{args.file}: has no layer {args.layer}{near(args.layer, names)}: {known}")
-    if len(found) > 1 and (args.sheet or args.mean or args.write):
+    if len(layers) > 1 and (args.sheet or args.mean or args.write):
         raise InvalidInput(
             f"{args.file}: has the layers {', '.join(names)}: say --layer NAME, which one is to be written"
         )
-    return found
+    return layers
 
 
 def _tell(what: str) -> Callable[[int, int], None]:

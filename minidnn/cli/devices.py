@@ -25,12 +25,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
-    told = (
+    text = (
         "measure the link between the ranks that a launcher has started, and write it; --link FILE takes it elsewhere"
     )
-    parser.add_argument("--link", metavar="FILE.yaml", help=told)
-    told = "measure the disk of this folder, and keep its speed for plans that use it; only this"
-    parser.add_argument("--disk", metavar="PATH", help=told)
+    parser.add_argument("--link", metavar="FILE.yaml", help=text)
+    text = "measure the disk of this folder, and keep its speed for plans that use it; only this"
+    parser.add_argument("--disk", metavar="PATH", help=text)
     common(parser, "json")
 
 
@@ -91,33 +91,33 @@ def _measured_disk(place: str) -> DiskRow:
 
     folder = Setting.of({"disk": place}).disk
     assert folder is not None
-    found = disk(folder)
-    cache = disks.keep(folder, Disk(None, found.write, found.read))
+    result = disk(folder)
+    cache = disks.keep(folder, Disk(None, result.write, result.read))
     return DiskRow(
-        path=str(folder), file_system=found.kind, direct=found.direct, free_bytes=shutil.disk_usage(folder).free,
-        write_bandwidth=found.write, read_bandwidth=found.read, write_bandwidth_beside=found.write_beside,
-        read_bandwidth_beside=found.read_beside, cache=str(cache),
+        path=str(folder), file_system=result.kind, direct=result.direct, free_bytes=shutil.disk_usage(folder).free,
+        write_bandwidth=result.write, read_bandwidth=result.read, write_bandwidth_beside=result.write_beside,
+        read_bandwidth_beside=result.read_beside, cache=str(cache),
     )  # fmt: skip
 
 
 def _links() -> list[LinkRow]:
-    from minidnn.costs.links import known, links
+    from minidnn.costs.links import links, named
     from minidnn.results.times import LinkRow
 
-    found = [(name, known(name)) for name in links()]
+    result = [(name, named(name)) for name in links()]
     return [
         LinkRow(
             name=name, title=link.title, net_bandwidth=link.bandwidth, message_seconds=link.latency,
             gap_seconds=link.latency if link.gap is None else link.gap,
         )
-        for name, link in found
+        for name, link in result
     ]  # fmt: skip
 
 
 def _measured_link(args: argparse.Namespace) -> int:
     """Measure the link between the ranks. All do; the first one tells and writes."""
     from minidnn.backends import open_device
-    from minidnn.costs.links import written
+    from minidnn.costs.links import text
     from minidnn.errors import InvalidInput
     from minidnn.files.replace import replacing, unwritable
     from minidnn.measuring.ranks import link
@@ -137,12 +137,12 @@ def _measured_link(args: argparse.Namespace) -> int:
             f"--link: a link is between ranks, and this is the only one: mpiexec -n 2 minidnn {' '.join(sys.argv[1:])}"
         )
     engine = launched.engine(launch)
-    found, tried = link(engine, device)
+    result, tried = link(engine, device)
     if engine.rank:
         return 0
     with replacing(path) as file:
-        file.write(written(found, f"`minidnn devices --link` between {engine.ranks} ranks"))
-    gap, alone = found.latency if found.gap is None else found.gap, replace(found, own=None)
+        file.write(text(result, f"`minidnn devices --link` between {engine.ranks} ranks"))
+    gap, alone = result.latency if result.gap is None else result.gap, replace(result, own=None)
     rows = [
         MessagesRow(
             messages=t.messages, message_bytes=t.nbytes, transfer_seconds=t.seconds,
@@ -152,8 +152,8 @@ def _measured_link(args: argparse.Namespace) -> int:
     ]  # fmt: skip
     document = MeasuredLink(
         rows=rows, ranks=engine.ranks, device=device.name, description=device.description,
-        net_bandwidth=found.bandwidth, message_seconds=found.latency, gap_seconds=gap, net_drag=found.drag,
-        own_bandwidth=found.own, file=str(path),
+        net_bandwidth=result.bandwidth, message_seconds=result.latency, gap_seconds=gap, net_drag=result.drag,
+        own_bandwidth=result.own, file=str(path),
     )  # fmt: skip
     if args.json:
         table.dump(document)
@@ -171,7 +171,7 @@ def _device(name: str) -> DeviceRow:
         device = open_device(name)
     except (ImportError, OSError) as error:
         return DeviceRow(name=name, available=False, why=str(error))
-    found = link(device)
+    result = link(device)
     return DeviceRow(
         name=name,
         available=True,
@@ -179,9 +179,9 @@ def _device(name: str) -> DeviceRow:
         found=device.found,
         memory_bytes=device.memory,
         beside_arena_bytes=device.beside(),
-        bandwidth_out=found.out,
-        bandwidth_in=found.back,
-        bandwidth_out_beside=found.out_beside,
-        bandwidth_in_beside=found.back_beside,
-        beside_compute=[Beside(**one) for one in found.beside()],
+        bandwidth_out=result.out,
+        bandwidth_in=result.back,
+        bandwidth_out_beside=result.out_beside,
+        bandwidth_in_beside=result.back_beside,
+        beside_compute=[Beside(**one) for one in result.beside()],
     )

@@ -38,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
     subject.check_report(args, frontier.Frontier)
     if args.budget is not None and not args.step:
         raise InvalidInput("--budget: a frontier asks many budgets; with --step SIZE, this one and two beside it")
-    found = frontier.of(subject.read(args), args.policies or (), args.points, args.step, status)
-    subject.deliver(args, found)
+    result = frontier.of(subject.read(args), args.policies or (), args.points, args.step, status)
+    subject.deliver(args, result)
     return 0

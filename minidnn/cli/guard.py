@@ -34,7 +34,7 @@ ROOM = 1 << 16  # bytes of a child's message
 PR_SET_PDEATHSIG = 1  # prctl: the signal that a process gets when its parent ends
 LOST = 1  # the exit code of a rank that was killed
 
-Said = dict[str, Any]
+Describe = dict[str, Any]
 
 
 class Guard:
@@ -42,7 +42,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (it lives as long as the two processes)
-        self._said: Said = {}
+        self._said: Describe = {}
 
     def say(self, **what: Any) -> None:
         """entered: that MPI has started; snapshot: the path of the newest one; error: what ended the work, in words;
@@ -50,19 +50,19 @@ class Guard:
         self._said |= {key: str(value) for key, value in what.items()}
         os.pwrite(self._file.fileno(), json.dumps(self._said).encode().ljust(ROOM)[:ROOM], 0)
 
-    def heard(self) -> Said:
+    def heard(self) -> Describe:
         text = os.pread(self._file.fileno(), ROOM, 0)
         try:
-            found: Said = json.loads(text) if text else {}
+            result: Describe = json.loads(text) if text else {}
         except ValueError:  # killed while it wrote
-            found = {}
-        return found
+            result = {}
+        return result
 
 
 def guarded(
     launch: Launch,
     work: Callable[[Guard], int],
-    said: Callable[[Exception], tuple[str, int]],
+    describe: Callable[[Exception], tuple[str, int]],
     limit: float = LIMIT,
     here: Callable[[], int] | None = None,
 ) -> int:
@@ -76,7 +76,7 @@ def guarded(
     sys.stderr.flush()
     child = os.fork()
     if not child:
-        _work(guard, parent, work, said)
+        _work(guard, parent, work, describe)
     with contextlib.suppress(OSError):  # the child does it, too; whoever is first
         os.setpgid(child, child)  # a launcher's signals go to the parent's group, and once more from the parent
     passed: set[int] = set()
@@ -138,7 +138,7 @@ def _started(guard: Guard, child: int, limit: float, here: Callable[[], int]) ->
 
 
 def _work(
-    guard: Guard, parent: int, work: Callable[[Guard], int], said: Callable[[Exception], tuple[str, int]]
+    guard: Guard, parent: int, work: Callable[[Guard], int], describe: Callable[[Exception], tuple[str, int]]
 ) -> NoReturn:
     """The child: it ends here. After an error it leaves at once, since an MPI's own end waits for all ranks."""
     with contextlib.suppress(OSError):
@@ -155,7 +155,7 @@ def _work(
     except Exception as error:
         if "--traceback" in sys.argv:
             sys.excepthook(type(error), error, error.__traceback__)
-        text, code = said(error)
+        text, code = describe(error)
         guard.say(error=text, **{"lost": True} if isinstance(error, RankLost) else {})
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

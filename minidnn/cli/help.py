@@ -49,13 +49,13 @@ def policies(width: int, indent: str) -> str:
     """A line or more for each policy: its name, and the first line of its docstring. Then who proposed them.
 
     width: characters of a line, without the indent that it begins with"""
-    from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, does
+    from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, summary
     from minidnn.memory.policies.bibliography import PAPERS
 
     column = max(map(len, (*POLICIES, *CHOOSING))) + 2
     lines = []
     for name in (*CHOOSING, *POLICIES):
-        first, *more = textwrap.wrap(does(name), max(width - column, 20)) or [""]
+        first, *more = textwrap.wrap(summary(name), max(width - column, 20)) or [""]
         lines += [f"{name:{column}}{first}".rstrip(), *(" " * column + line for line in more)]
     suffixes = ", ".join(f":{letter} ({what})" for letter, what in SUFFIXES.items())
     told = f"{', '.join(CHOOSING)} choose algorithms themselves; other names may end in {suffixes}; none means :f"

@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if (words := completion.asked()) is not None:
+    if (words := completion.words()) is not None:
         completion.complete(_parser(words))
     if argv[:1] == ["help"]:
         argv = [*argv[1:2], "--help"]

@@ -34,9 +34,9 @@ def load(word: str) -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and error.name in _parents(name):
             raise NotImported(f"--import {word}: there is no module {name} (a file's path ends in .py)") from error
         raise NotImported(f"--import {word}: {described(error)}") from error
-    found = getattr(module, "__file__", None)
-    if file and (found is None or not path.samefile(found)):
-        raise NotImported(f"--import {word}: there is another module {name}, of {found or 'Python'}: rename the file")
+    result = getattr(module, "__file__", None)
+    if file and (result is None or not path.samefile(result)):
+        raise NotImported(f"--import {word}: there is another module {name}, of {result or 'Python'}: rename the file")
     return module
 
 

@@ -130,10 +130,10 @@ def _argument(option: Option) -> tuple[str, dict[str, Any]]:
 def given(args: argparse.Namespace) -> Given:
     """The run options of a command line."""
     keywords = [option.name for option in OPTIONS if option.keyword and option.kind != "value"]
-    found: dict[str, Any] = {name: value for name in keywords if (value := getattr(args, name, None)) is not None}
-    if isinstance(found.get("ranks"), list):
-        found["ranks"] = max(found["ranks"])
-    return cast("Given", {**found, "fuse": not getattr(args, "no_fusion", False)})
+    result: dict[str, Any] = {name: value for name in keywords if (value := getattr(args, name, None)) is not None}
+    if isinstance(result.get("ranks"), list):
+        result["ranks"] = max(result["ranks"])
+    return cast("Given", {**result, "fuse": not getattr(args, "no_fusion", False)})
 
 
 def of_cuda(args: argparse.Namespace) -> list[str]:
@@ -179,7 +179,7 @@ def common(parser: argparse.ArgumentParser, *which: str) -> None:
 
 def group(parser: argparse.ArgumentParser, title: str) -> Arguments:
     """The parser's group of this title, which is made if there is none."""
-    there = (found for found in parser._action_groups if found.title == title)
+    there = (result for result in parser._action_groups if result.title == title)
     return next(there, None) or parser.add_argument_group(title)
 
 

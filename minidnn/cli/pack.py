@@ -45,30 +45,30 @@ def run(args: argparse.Namespace) -> int:
     def tell(capacity: int) -> None:
         status(f"searching for a packing of {len(problem)} buffers into {capacity} bytes")
 
-    found = packing.pack(problem, args.capacity or 0, args.steps, tell=tell)
+    result = packing.pack(problem, args.capacity or 0, args.steps, tell=tell)
     status()
     seconds = time.monotonic() - began
     if args.out:
-        packing.write(Path(args.out), problem, found)
-    fits = args.capacity is None or found.height <= args.capacity
+        packing.write(Path(args.out), problem, result)
+    fits = args.capacity is None or result.height <= args.capacity
     row = Packing(
         buffers=len(problem),
         load_bytes=problem.load,
-        height_bytes=found.height,
-        over_load=found.height / problem.load if problem.load else None,
+        height_bytes=result.height,
+        over_load=result.height / problem.load if problem.load else None,
         capacity_bytes=args.capacity,
         fits=fits,
-        how=found.how,
+        how=result.how,
         pack_seconds=seconds,
     )
     if args.json:
         table.dump(row)
         return 0 if fits else REFUSED
     over = "" if row.over_load is None else f"{row.over_load:.4f}"
-    cells = [str(len(problem)), str(problem.load), str(found.height), over, found.how, table.duration(seconds)]
+    cells = [str(len(problem)), str(problem.load), str(result.height), over, result.how, table.duration(seconds)]
     table.plain(("", "buffers", "load", "height", "over load", "found by", "time"), [(Path(args.file).name, *cells)])
     if not fits:
         say(f"no packing within {args.capacity} bytes was found; none is lower than the load of {problem.load} bytes")
-    if found.height > problem.load and (why := missing()):
+    if result.height > problem.load and (why := missing()):
         say(f"without the search, which {why}")
     return 0 if fits else REFUSED

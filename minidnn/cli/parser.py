@@ -42,10 +42,10 @@ class Parser(argparse.ArgumentParser):
             name = option.partition("=")[0]
             if name not in self._option_string_actions:
                 self.error(f"there is no option {name!r}{near(name, self._option_string_actions)}")
-        found, more = super().parse_known_args(words, namespace)
+        result, more = super().parse_known_args(words, namespace)
         if more:
             self.error(f"{more[0]!r} is one word too many")
-        return found, more
+        return result, more
 
     def _own(self, words: Sequence[str]) -> Iterator[str]:
         """The words that may be options of this parser, and not of a verb's."""

@@ -52,20 +52,20 @@ def run(args: argparse.Namespace) -> int:
         return _scaling(args, about, policies)
     if args.save:
         return _save(args, about, policies)
-    found = plan.of(about, policies)
-    told = None if args.policies or args.listing else found.explain(status)
-    subject.write_report(args, found)
-    subject.write_steps(args, found)
+    result = plan.of(about, policies)
+    text = None if args.policies or args.listing else result.explain(status)
+    subject.write_report(args, result)
+    subject.write_steps(args, result)
     if args.json:
-        table.dump(found.document)
+        table.dump(result.document)
     elif args.listing:
-        _list(found)
+        _list(result)
     else:
-        _show(args, found)
-        if told is None and any(r.refused is not None and of_budget(r.refused) for r in found.results):
+        _show(args, result)
+        if text is None and any(r.refused is not None and of_budget(r.refused) for r in result.results):
             say(pointer(args))
         subject.tell_report(args)
-    return 0 if any(r.fits for r in found.results) else REFUSED
+    return 0 if any(r.fits for r in result.results) else REFUSED
 
 
 def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
@@ -77,37 +77,37 @@ def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     if flag := next((flag for flag, value in taken.items() if value), None):
         raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
     scaling.checked(args.ranks)
-    found = scaling.of(about, policies, args.ranks, status)
-    subject.deliver(args, found)
-    return 0 if any(row.fits for row in found.rows) else REFUSED
+    result = scaling.of(about, policies, args.ranks, status)
+    subject.deliver(args, result)
+    return 0 if any(row.fits for row in result.rows) else REFUSED
 
 
-def _show(args: argparse.Namespace, found: Plans) -> None:
+def _show(args: argparse.Namespace, plans: Plans) -> None:
     """Print the table, the live bytes at each policy's peak, and remedies for a refusal."""
     from minidnn.backends import open_device
     from minidnn.report import policies as report
     from minidnn.report import refusal
     from minidnn.training.card import beside_arena
 
-    told = found.document.refused
-    pictured = told is not None and told.worst is not None
-    report.show(found.rows, f"{found.title}. {found.notes}", why=not pictured)
-    if args.gpu is None and (card := beside_arena(open_device(found.about.setting.device))):
+    text = plans.document.refused
+    pictured = text is not None and text.worst is not None
+    report.show(plans.rows, f"{plans.title}. {plans.notes}", why=not pictured)
+    if args.gpu is None and (card := beside_arena(open_device(plans.about.setting.device))):
         say(card)
-    for r in found.results:
+    for r in plans.results:
         if r.refused is None:
             report.show_peak(r.policy, r.schedule)
-            say(f"{r.policy}: RAM in a run about {found.rams[r.policy]}")
-            if args.gpu is None and (refused := found.rams[r.policy].refusal(r.policy)):
+            say(f"{r.policy}: RAM in a run about {plans.rams[r.policy]}")
+            if args.gpu is None and (refused := plans.rams[r.policy].refusal(r.policy)):
                 say(f"minidnn: a run here would be refused: {refused}", file=sys.stderr)
-    if told is not None:
-        refusal.show(told)
+    if text is not None:
+        refusal.show(text)
 
 
-def _list(found: Plans) -> None:
+def _list(plans: Plans) -> None:
     from minidnn.memory.schedule import listing
 
-    for r in found.results:
+    for r in plans.results:
         if r.refused is not None:
             say(f"minidnn: {r.refused}; listed as under its smallest budget", file=sys.stderr)
         for schedule in r.arrangement.schedules.values():
@@ -129,7 +129,7 @@ def _save(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
         raise InvalidInput("--save writes one policy's plan, and no listing")
-    if flags := subject.given_steps(args):
+    if flags := subject.step_options(args):
         raise InvalidInput(f"--save makes a plan and simulates no step: leave out {flags[0]}")
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")

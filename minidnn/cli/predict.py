@@ -47,17 +47,17 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.visible import status
 
     net, tests, solver = understood(args.model, args)
-    found = Classifier.of(tests[0] if tests else net)
-    graph = found.graph
+    result = Classifier.of(tests[0] if tests else net)
+    graph = result.graph
     names = read_names(args.classes, graph) if args.classes else ()
     scores, _ = scores_of(graph)
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
     tell_unobeyed((net,), solver, setting)
-    inputs = found.inputs(args.inputs)
+    inputs = result.inputs(args.inputs)
     count = sum(len(files) for files, _ in inputs)
-    with Session(found.net, setting=setting) as session:
+    with Session(result.net, setting=setting) as session:
         session.load(args.weights, complete=True)
-        names = names or names_of(found.class_names() or snapshot.class_names(args.weights), graph)
+        names = names or names_of(result.class_names() or snapshot.class_names(args.weights), graph)
         rows: list[Prediction] = []
         for files, loader in inputs:
             with loader:

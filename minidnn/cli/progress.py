@@ -38,7 +38,7 @@ class Lines:
         elif isinstance(event, Step):
             self.steps, self.images = self.steps + 1, self.images + event.images
             self.seconds += event.seconds
-            if shown(event, self.solver):
+            if is_displayed(event, self.solver):
                 yield from self._step(event)
         elif isinstance(event, Tested):
             yield f"Iteration {event.iteration}, Testing net (#{event.number})"
@@ -128,7 +128,7 @@ def outputs(which: str, values: Mapping[str, float], solver: Solver, program: st
         yield f"    {which} net output #{i}: {name} = {value:.6g}{share}"
 
 
-def shown(event: Step, solver: Solver) -> bool:
+def is_displayed(event: Step, solver: Solver) -> bool:
     """Whether this iteration is shown: every `display`-th is (a solver field; 0: none)."""
     return bool(solver.parameters.display) and event.iteration % solver.parameters.display == 0
 

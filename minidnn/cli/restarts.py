@@ -25,7 +25,7 @@ INPUT = 2  # the exit code of a run that cannot be: another start does not help
 OURS = {"--max-restarts", "--launcher"}  # options with a value
 
 
-def supervised(args: argparse.Namespace, launch: Launch | None, given: Sequence[str]) -> int:
+def supervised(args: argparse.Namespace, launch: Launch | None, arguments: Sequence[str]) -> int:
     """Run `minidnn train` with these arguments, at most 1 + max_restarts times; the last one's exit code.
 
     Raises InvalidInput if ranks are started already."""
@@ -35,7 +35,7 @@ def supervised(args: argparse.Namespace, launch: Launch | None, given: Sequence[
             f"--max-restarts stands outside of {launch.by}{own}; "
             'instead: minidnn train SOLVER --max-restarts N --launcher "mpiexec -n 4"'
         )
-    rest, launchers = _without(given, OURS), args.launcher or [""]
+    rest, launchers = _without(arguments, OURS), args.launcher or [""]
     asked: list[int] = []  # signals
     code = 0
     for start in range(1 + (args.max_restarts or 0)):
@@ -48,12 +48,12 @@ def supervised(args: argparse.Namespace, launch: Launch | None, given: Sequence[
         if start < (args.max_restarts or 0):
             following = launchers[min(start + 1, len(launchers) - 1)]
             by = f" by {following}" if following else ""
-            said = f"the run has ended with code {code}: restart {start + 1} of {args.max_restarts}{by}"
-            say(f"minidnn: {said}, from its newest snapshot", file=sys.stderr, flush=True)
+            text = f"the run has ended with code {code}: restart {start + 1} of {args.max_restarts}{by}"
+            say(f"minidnn: {text}, from its newest snapshot", file=sys.stderr, flush=True)
     return code
 
 
-def _run(words: Sequence[str], asked: list[int]) -> int:
+def _run(words: Sequence[str], command: list[int]) -> int:
     """Run a command, and hand signals on to it. Returns its exit code, 128 + N if signal N has ended it."""
     try:
         process = subprocess.Popen(words, start_new_session=True)
@@ -61,7 +61,7 @@ def _run(words: Sequence[str], asked: list[int]) -> int:
         raise InvalidInput(f"--launcher: {words[0]} cannot be run: {error.strerror}") from error
 
     def hand_on(number: int, _: object) -> None:
-        asked.append(number)
+        command.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)
 
@@ -76,7 +76,7 @@ def _run(words: Sequence[str], asked: list[int]) -> int:
 
 def _without(words: Sequence[str], options: set[str]) -> list[str]:
     """The words without these options and their values."""
-    found, skip = [], False
+    result, skip = [], False
     for word in words:
         name, equals, _ = word.partition("=")
         if skip:
@@ -84,5 +84,5 @@ def _without(words: Sequence[str], options: set[str]) -> list[str]:
         elif name in options:
             skip = not equals
         else:
-            found.append(word)
-    return found
+            result.append(word)
+    return result

@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
     deliver = partial(subject.deliver, args)
 
-    def tell(policy: str, budget: int, tried: Try) -> None:
-        say(_tried(args.max, policy, tried, budget), file=sys.stderr, flush=True)
+    def tell(policy: str, budget: int, attempt: Try) -> None:
+        say(_attempt(args.max, policy, attempt, budget), file=sys.stderr, flush=True)
 
     def read(file: object) -> Job:
         return subject.read(argparse.Namespace(**{**vars(args), "file": file}))
@@ -66,14 +66,14 @@ def run(args: argparse.Namespace) -> int:
     return 0  # also if nothing fits: that is a result, not a failure
 
 
-def _tried(what: str, policy: str, t: Try, budget: int) -> str:
+def _attempt(what: str, policy: str, t: Try, budget: int) -> str:
     """A sentence on one plan that was made."""
     if not t.budget:
-        said = f"takes {sizes.text(t.arena)} at its leanest"
+        text = f"takes {sizes.text(t.arena)} at its leanest"
     elif t.arena > budget:
-        said = f"needs {sizes.text(t.arena)}, {sizes.text(t.arena - budget)} too many"
+        text = f"needs {sizes.text(t.arena)}, {sizes.text(t.arena - budget)} too many"
     elif not t.fits:
-        said = f"needs {sizes.text(t.host)} on the host, too many"
+        text = f"needs {sizes.text(t.host)} on the host, too many"
     else:
-        said = f"fits into {sizes.text(t.arena)}, {sizes.text(budget - t.arena)} to spare"
-    return f"{policy}: {what} {t.size} {said} ({t.seconds:.1f} s)"
+        text = f"fits into {sizes.text(t.arena)}, {sizes.text(budget - t.arena)} to spare"
+    return f"{policy}: {what} {t.size} {text} ({t.seconds:.1f} s)"

@@ -24,6 +24,6 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import show
 
     subject.check_report(args, show.Shown)
-    found = show.show(args.file, phase=args.phase, batch=args.batch, ignore_unknown=args.ignore_unknown)
-    subject.deliver(args, found)
+    result = show.show(args.file, phase=args.phase, batch=args.batch, ignore_unknown=args.ignore_unknown)
+    subject.deliver(args, result)
     return 0

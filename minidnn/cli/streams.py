@@ -41,10 +41,10 @@ def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
     """Similar characters of ASCII, or escapes (`\\xe9`), for characters that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    found = []
+    result = []
     for c in error.object[error.start : error.end]:
-        found.append(ALIKE.get(c) or c.encode("ascii", "backslashreplace").decode("ascii"))
-    return "".join(found), error.end
+        result.append(ALIKE.get(c) or c.encode("ascii", "backslashreplace").decode("ascii"))
+    return "".join(result), error.end
 
 
 def settle() -> None:

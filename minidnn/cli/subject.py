@@ -42,8 +42,8 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 
 def report(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --report, for a verb that can write its result to a file. what: the forms of that file"""
-    told = f"write {what} (.csv), or the document of --json (.json)"
-    group(parser, FILES).add_argument("--report", metavar="FILE", help=told)
+    text = f"write {what} (.csv), or the document of --json (.json)"
+    group(parser, FILES).add_argument("--report", metavar="FILE", help=text)
 
 
 def check_report(args: argparse.Namespace, kind: type[Answer[Any, Any]]) -> None:
@@ -52,10 +52,10 @@ def check_report(args: argparse.Namespace, kind: type[Answer[Any, Any]]) -> None
         kind.check(args.report, "--report")
 
 
-def write_report(args: argparse.Namespace, found: Answer[Any, Any]) -> None:
+def write_report(args: argparse.Namespace, answer: Answer[Any, Any]) -> None:
     """Write the file of --report, if there is one."""
     if args.report:
-        found.save(args.report)
+        answer.save(args.report)
 
 
 def tell_report(args: argparse.Namespace) -> None:
@@ -67,7 +67,7 @@ def tell_report(args: argparse.Namespace) -> None:
 
 def deliver(
     args: argparse.Namespace,
-    found: Answer[Any, Any],
+    answer: Answer[Any, Any],
     show: Callable[[], object] | None = None,
     steps: Pictured[Any] | LayerTimes | None = None,
 ) -> None:
@@ -75,20 +75,20 @@ def deliver(
     --json, or what `show` prints, which is the answer's own by default, and the files' names."""
     from minidnn.report import table
 
-    write_report(args, found)
+    write_report(args, answer)
     if steps is not None:
         write_steps(args, steps)
     if args.json:
-        table.dump(found.document)
+        table.dump(answer.document)
     else:
-        (show or found.show)()
+        (show or answer.show)()
         tell_report(args)
 
 
 STEPS = ("trace", "arena")  # the options that write steps
 
 
-def given_steps(args: argparse.Namespace) -> list[str]:
+def step_options(args: argparse.Namespace) -> list[str]:
     """The options --trace and --arena that are given."""
     return [f"--{name}" for name in STEPS if getattr(args, name)]
 
@@ -103,10 +103,10 @@ def check_steps(args: argparse.Namespace) -> None:
         Steps.check(args.arena, "--arena", *Steps.maps)
 
 
-def write_steps(args: argparse.Namespace, found: Pictured[Any] | LayerTimes) -> None:
+def write_steps(args: argparse.Namespace, answer: Pictured[Any] | LayerTimes) -> None:
     """Write the files of --trace and --arena, as far as there are any."""
     for file in filter(None, (args.trace, args.arena)):
-        found.steps().save(file)
+        answer.steps().save(file)
 
 
 def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:

@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
     subject.check_steps(args)
     if args.algorithms and args.iterations is not None:
         raise InvalidInput("--algorithms measures each algorithm as `minidnn profile` does: leave out --iterations")
-    if args.algorithms and (flags := subject.given_steps(args)):
+    if args.algorithms and (flags := subject.step_options(args)):
         raise InvalidInput(f"--algorithms runs no step: leave out {flags[0]}")
     about = subject.read(args)
     if args.algorithms:
         subject.deliver(args, time.algorithms_of(about))
         return 0
-    found = time.of(about, args.iterations)
-    subject.deliver(args, found, steps=found)
+    result = time.of(about, args.iterations)
+    subject.deliver(args, result, steps=result)
     return 0

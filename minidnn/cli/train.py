@@ -38,35 +38,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def _course(group: Arguments) -> None:
     begin, end = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    told = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel"
-    begin.add_argument("--weights", metavar="FILE", help=told)
+    text = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel"
+    begin.add_argument("--weights", metavar="FILE", help=text)
     end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
-    told = "with --keep-best: end after N tests in a row that are not better"
-    group.add_argument("--patience", type=positive, metavar="N", help=told)
+    text = "with --keep-best: end after N tests in a row that are not better"
+    group.add_argument("--patience", type=positive, metavar="N", help=text)
 
 
 def _together(group: Arguments) -> None:
     sizes = group.add_mutually_exclusive_group()
-    told = "update after N batches' gradients of each rank, instead of the file's iter_size"
-    sizes.add_argument("--iter-size", type=positive, metavar="N", help=told)
-    told = "the same for all ranks together: each takes its part of N batches, so that N stays when ranks change"
-    sizes.add_argument("--micro-batches", type=positive, metavar="N", help=told)
-    told = "start a run that fails up to N times again, from its newest snapshot"
-    group.add_argument("--max-restarts", type=positive, metavar="N", help=told)
-    told = 'what starts the ranks each time, as "mpiexec -n 4"; the second one given is for the first restart'
-    group.add_argument("--launcher", action="append", metavar="COMMAND", help=told)
+    text = "update after N batches' gradients of each rank, instead of the file's iter_size"
+    sizes.add_argument("--iter-size", type=positive, metavar="N", help=text)
+    text = "the same for all ranks together: each takes its part of N batches, so that N stays when ranks change"
+    sizes.add_argument("--micro-batches", type=positive, metavar="N", help=text)
+    text = "start a run that fails up to N times again, from its newest snapshot"
+    group.add_argument("--max-restarts", type=positive, metavar="N", help=text)
+    text = 'what starts the ranks each time, as "mpiexec -n 4"; the second one given is for the first restart'
+    group.add_argument("--launcher", action="append", metavar="COMMAND", help=text)
 
 
 def _followed(group: Arguments) -> None:
     for what, does in (("test", "test"), ("display", "log a line"), ("snapshot", "take a snapshot")):
-        told = f"{does} each N epochs, instead of as the file says in iterations"
-        group.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=told)
+        text = f"{does} each N epochs, instead of as the file says in iterations"
+        group.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=text)
     group.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
-    told = "keep the best test's snapshot beside the others, by this output: accuracy, loss, highest:NAME, lowest:NAME"
-    group.add_argument("--keep-best", metavar="OUTPUT", help=told)
-    told = "write each step and test as it comes: FILE.jsonl has JSON lines, FILE.csv rows; may be given twice"
-    group.add_argument("--log", action="append", metavar="FILE", help=told)
+    text = "keep the best test's snapshot beside the others, by this output: accuracy, loss, highest:NAME, lowest:NAME"
+    group.add_argument("--keep-best", metavar="OUTPUT", help=text)
+    text = "write each step and test as it comes: FILE.jsonl has JSON lines, FILE.csv rows; may be given twice"
+    group.add_argument("--log", action="append", metavar="FILE", help=text)
     group.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard's event files to this folder")
 
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.ranks.engine import LIMIT
 
     limit = args.rank_limit or LIMIT
-    return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _said(error, args), limit)
+    return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _outcome(error, args), limit)
 
 
 def _part(batches: int, ranks: int) -> int:
@@ -98,7 +98,7 @@ def _part(batches: int, ranks: int) -> int:
     return batches // ranks
 
 
-def _said(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
+def _outcome(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
     """The message and the exit code of an error that ends a rank."""
     from minidnn.cli.main import exit_code, message, point
     from minidnn.errors import BadInput
@@ -158,7 +158,7 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
                 elif isinstance(event, Ended):
                     ended = event.signal
                     document |= {"iterations": event.iteration, "interrupted": event.interrupted}
-                    document |= {"best_test": event.best.said(), "out_of_patience": event.spent} if event.best else {}
+                    document |= {"best_test": event.best.data(), "out_of_patience": event.spent} if event.best else {}
                 if args.json:  # else a long run would collect events that nobody reads
                     _note(event, document)
         arrangement = solver.session.arrangement
@@ -170,7 +170,7 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
             "seed": solver.seed,
             "refusals": solver.session.refusals,
             "resumed": solver.resumed and str(solver.resumed),
-            "weights": solver.loaded and solver.loaded.said(),
+            "weights": solver.loaded and solver.loaded.data(),
             "peak_bytes": arrangement.arena,
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,

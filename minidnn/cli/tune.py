@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     subject.check_report(args, tune.Tuning)
     about = subject.read(args)
     several = args.ranks if args.ranks is not None and len(args.ranks) > 1 else ()
-    found = tune.of(about, args.policy, args.grid, args.samples, args.measure, several, _tell)
-    subject.deliver(args, found)
+    result = tune.of(about, args.policy, args.grid, args.samples, args.measure, several, _tell)
+    subject.deliver(args, result)
     return 0  # also if nothing fits: that is a result, not a failure
 
 

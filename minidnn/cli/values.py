@@ -34,23 +34,23 @@ def count(text: str) -> int:
 
 def counts(text: str) -> list[int]:
     """Whole numbers of at least 1, separated by commas; "..." goes on as the two before it: 1,2,4,...,64."""
-    found: list[int] = []
+    result: list[int] = []
     words = [word.strip() for word in text.split(",")]
     for i, word in enumerate(words):
         if word != "...":
-            found.append(positive(word))
+            result.append(positive(word))
             continue
-        if len(found) < 2 or i + 2 != len(words) or found[-1] <= found[-2]:
+        if len(result) < 2 or i + 2 != len(words) or result[-1] <= result[-2]:
             raise argparse.ArgumentTypeError(f"{text!r}: ... comes after rising numbers, before the last: 1,2,4,...,64")
         last = positive(words[-1])
-        if found[-1] % found[-2]:
-            step = found[-1] - found[-2]
-            found += range(found[-1] + step, last, step)
+        if result[-1] % result[-2]:
+            step = result[-1] - result[-2]
+            result += range(result[-1] + step, last, step)
         else:
-            factor = found[-1] // found[-2]
-            while found[-1] * factor < last:
-                found.append(found[-1] * factor)
-    return found
+            factor = result[-1] // result[-2]
+            while result[-1] * factor < last:
+                result.append(result[-1] * factor)
+    return result
 
 
 def started(text: str) -> int:
@@ -75,10 +75,10 @@ def word(text: str) -> str:
 
 def names(text: str) -> list[str]:
     """A comma-separated list."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
+    result = [name.strip() for name in text.split(",") if name.strip()]
+    if not result:
         raise argparse.ArgumentTypeError("expected one name or more, separated by commas")
-    return found
+    return result
 
 
 def device(text: str) -> str:

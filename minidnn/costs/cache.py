@@ -16,7 +16,7 @@ from typing import Any
 from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
 from minidnn.costs.device_spec import DeviceSpec
 from minidnn.costs.estimates import by_host
-from minidnn.costs.parts import JOINS, join, share
+from minidnn.costs.parts import PART_COPIES, part_copy, share
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
@@ -71,7 +71,7 @@ class Measurements:
 
     def check_writable(self) -> None:
         """Raise NotKept if `save` would fail now."""
-        with self._told():
+        with self._warning():
             cache.make_folder(self.path)
             with tempfile.TemporaryFile(dir=self.path.parent):
                 pass
@@ -79,11 +79,11 @@ class Measurements:
     def save(self) -> None:
         """Write the file as a whole or not at all. Raises NotKept."""
         content = {name: getattr(self, name) for name in _SAVED}
-        with self._told():
+        with self._warning():
             cache.write(self.path, json.dumps({"format": FORMAT, **content}, indent=1).encode())
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _warning(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -117,11 +117,11 @@ def measurements(device: DeviceSpec, directory: Path | None = None) -> Measureme
         if content["format"] != FORMAT or content["device"] != identity:
             raise ValueError(f"it is of format {content['format']} for {content['device']}")
         out, back = positive(content["bandwidth_out"]), positive(content["bandwidth_in"])
-        found = Measurements(identity, path, out, back, _least0(content["latency"]))
-        found.beside = _beside(content.get("beside", []))
-        found.seconds = {str(k): positive(v) for k, v in content["seconds"].items()}
-        found.refused = {str(k): str(v) for k, v in content.get("refused", {}).items()}  # older files have none
-        return found
+        result = Measurements(identity, path, out, back, _least0(content["latency"]))
+        result.beside = _concurrent_rates(content.get("beside", []))
+        result.seconds = {str(k): positive(v) for k, v in content["seconds"].items()}
+        result.refused = {str(k): str(v) for k, v in content.get("refused", {}).items()}  # older files have none
+        return result
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         empty.problem = f"{path} is damaged ({error!r}); its costs are measured again"
         return empty
@@ -139,10 +139,10 @@ def _least0(value: Any) -> float:
     return 0.0 if value == 0 else positive(value)
 
 
-def _beside(found: Any) -> list[dict[str, Any]]:
+def _concurrent_rates(values: Any) -> list[dict[str, Any]]:
     """The rates of copies while the device computes, checked. A file of an older version lacks some, and then has none:
     they are measured again."""
-    if any("drag_out" not in b for b in found):
+    if any("drag_out" not in b for b in values):
         return []
     return [
         {
@@ -151,63 +151,73 @@ def _beside(found: Any) -> list[dict[str, Any]]:
             **{name: positive(b[name]) for name in ("bandwidth_out", "bandwidth_in", "slower")},
             **{name: _least0(b[name]) for name in ("drag_out", "drag_in")},
         }
-        for b in found
+        for b in values
     ]
 
 
-def measured(device: DeviceSpec, known: Measurements) -> Costs:
+def measured(device: DeviceSpec, measurements: Measurements) -> Costs:
     """Costs from measurements alone, of whole ops and by these of their parts (costs/parts.py). Their `choices` raises
     ValueError for an op that was not measured."""
-    start = min(known.seconds.values(), default=0.0)
+    start = min(measurements.seconds.values(), default=0.0)
 
     def part_seconds(op: Op, algorithm: Algorithm) -> float | None:
         """None: the whole op has no such algorithm, or it was refused."""
         alike = [key(op.whole, a) for a in device.algorithms(op.whole) if a.name == algorithm.name]
-        return next((share(op, known.seconds[k], start) for k in alike if k in known.seconds), None)
+        return next((share(op, measurements.seconds[k], start) for k in alike if k in measurements.seconds), None)
 
     def choices_of(op: Op) -> Iterator[Choice]:
         for algorithm in device.algorithms(op):
             k = key(op, algorithm)
-            if k in known.refused:
+            if k in measurements.refused:
                 continue
-            if k in known.seconds:
-                yield Choice(algorithm, known.seconds[k])
+            if k in measurements.seconds:
+                yield Choice(algorithm, measurements.seconds[k])
             elif op.part is not None:
                 if (seconds := part_seconds(op, algorithm)) is not None:
                     yield Choice(algorithm, seconds)
             else:
-                large = JOINS[op.kind]
-                yield Choice(algorithm, join(op, known.seconds[key(large, device.algorithms(large)[0])], start))
+                large = PART_COPIES[op.kind]
+                yield Choice(
+                    algorithm, part_copy(op, measurements.seconds[key(large, device.algorithms(large)[0])], start)
+                )
 
     def choose(op: Op) -> tuple[Choice, ...]:
         try:
-            found = tuple(choices_of(op))
+            result = tuple(choices_of(op))
         except KeyError:
-            found = ()
-        if not found:
+            result = ()
+        if not result:
             raise ValueError(f"{op.name} has not been measured on {device.name}: run `minidnn profile` again")
-        return found
+        return result
 
-    out, out_drags = _beside_ops(known, "out")
-    back, in_drags = _beside_ops(known, "in")
+    out, out_drags = _rates_during_ops(measurements, "out")
+    back, in_drags = _rates_during_ops(measurements, "in")
     drags = [pair for pair in zip(out_drags, in_drags, strict=True)]
     choices = remembering(choose)
     return Costs(
-        device.name, device.memory, out, back, choices, known.latency, own_memory=device.own_memory, origin="measured",
-        drag=Drag(*drags) if known.beside else None, **by_host(device, choices),
-    )  # fmt: skip
+        device.name,
+        device.memory,
+        out,
+        back,
+        choices,
+        measurements.latency,
+        own_memory=device.own_memory,
+        origin="measured",
+        drag=Drag(*drags) if measurements.beside else None,
+        **by_host(device, choices),
+    )
 
 
-def _beside_ops(known: Measurements, way: str) -> tuple[float, list[float]]:
+def _rates_during_ops(measurements: Measurements, way: str) -> tuple[float, list[float]]:
     """The rate of copies in one direction, and the drag on ops bound by memory and by arithmetic.
 
     Most copies run while the device computes, so the rate is the mean of those beside both kinds of ops. Each drag is
     chosen so that a byte costs as much as it did there. Where a copy takes more than MOST_DRAG of an op's work, it
     lasts longer instead."""
-    kinds = {b["bound_by"]: b for b in known.beside}
+    kinds = {b["bound_by"]: b for b in measurements.beside}
     if not kinds:
-        return getattr(known, f"bandwidth_{way}"), [0.0, 0.0]
-    found = [kinds.get(kind) or next(iter(kinds.values())) for kind in (MEMORY, ARITHMETIC)]
-    lost = [b[f"drag_{way}"] / b[f"bandwidth_{way}"] for b in found]  # seconds per byte
-    rate = harmonic_mean([b[f"bandwidth_{way}"] * min(1.0, MOST_DRAG / (b[f"drag_{way}"] or 1.0)) for b in found])
+        return getattr(measurements, f"bandwidth_{way}"), [0.0, 0.0]
+    result = [kinds.get(kind) or next(iter(kinds.values())) for kind in (MEMORY, ARITHMETIC)]
+    lost = [b[f"drag_{way}"] / b[f"bandwidth_{way}"] for b in result]  # seconds per byte
+    rate = harmonic_mean([b[f"bandwidth_{way}"] * min(1.0, MOST_DRAG / (b[f"drag_{way}"] or 1.0)) for b in result])
     return rate, [min(MOST_DRAG, each * rate) for each in lost]

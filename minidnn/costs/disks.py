@@ -21,10 +21,10 @@ RATES = "write_rate", "read_rate"  # the fields of Disk that are kept
 
 def place(folder: Path) -> Path:
     """The file of the cache for the file system that has this folder."""
-    found = folder.resolve()
-    while not os.path.ismount(found):
-        found = found.parent
-    return cache.home() / "costs" / f"disk-{hashlib.sha256(str(found).encode()).hexdigest()[:12]}.json"
+    result = folder.resolve()
+    while not os.path.ismount(result):
+        result = result.parent
+    return cache.home() / "costs" / f"disk-{hashlib.sha256(str(result).encode()).hexdigest()[:12]}.json"
 
 
 def keep(folder: Path, disk: Disk) -> Path:
@@ -42,8 +42,8 @@ def measured(disk: Disk, folder: Path) -> Disk:
     if content is None:
         return disk
     try:
-        found = json.loads(content)
-        write, read = (positive(found[name]) for name in RATES)
+        result = json.loads(content)
+        write, read = (positive(result[name]) for name in RATES)
         return replace(disk, write_rate=write, read_rate=read)
     except (ValueError, TypeError, LookupError) as error:  # as another version of minidnn may keep it
         say_once(f"minidnn: {path} is damaged ({error!r}): plans assume a disk's speed until it is measured again")

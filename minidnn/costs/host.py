@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from minidnn.costs.costs import traffic
-from minidnn.program import EACH, Op
+from minidnn.program import MULTI_TENSOR, Op
 
 # Updates of each element by itself, in float32. Our kernels for the cpu and for GPUs do the same operations in the same
 # order, and round each (backends/cpu/native/sources.py, backends/cuda/compile.py). So they leave the same bits. A test
 # asks for all rules of optimizers/ but LAMB's.
 RULES = ("sgd", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars")
-SAME_BITS = frozenset(f"{rule}.update{each}" for rule in RULES for each in ("", EACH))
+SAME_BITS = frozenset(f"{rule}.update{each}" for rule in RULES for each in ("", MULTI_TENSOR))
 
 # Of a host that was not measured: bytes per second of its memory, and the least seconds of an op. It is taken for one
 # core of any CPU of the last ten years (estimates.CPU). These numbers are fixed on purpose, so that plans are.

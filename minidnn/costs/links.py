@@ -30,7 +30,7 @@ HOW = "a name, bytes per second and latency (10GB,20us), a FILE.yaml, or nodes (
 
 
 @dataclass(frozen=True)
-class Known:
+class LinkFile:
     """The file of a link."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
@@ -72,7 +72,7 @@ def network(text: str) -> Network:
     return Nodes(_one(within), _one(between), each, rails)
 
 
-def written(link: Link, source: str) -> str:
+def text(link: Link, source: str) -> str:
     """The text of a link's file. source: where all its numbers come from"""
     gap = link.latency if link.gap is None else link.gap
     numbers = {"bandwidth": link.bandwidth, "latency": link.latency, "gap": gap, "drag": link.drag}
@@ -83,11 +83,11 @@ def written(link: Link, source: str) -> str:
 
 def _many(text: str) -> tuple[int, str]:
     """(8, "nvlink4") of "8xnvlink4"; (1, the text) of any other text."""
-    found = _MANY.match(text)
-    return (int(found[1]), text[found.end() :]) if found else (1, text)
+    result = _MANY.match(text)
+    return (int(result[1]), text[result.end() :]) if result else (1, text)
 
 
-def known(name: str) -> Link:
+def named(name: str) -> Link:
     """A link that comes with the package, or that of a FILE.yaml. Raises ProfileError."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -96,7 +96,7 @@ def known(name: str) -> Link:
         there = ", ".join(links())
         raise ProfileError(f"no link is called {name!r}{near(name, links(), 0.5)}; give {HOW}; names are {there}")
     try:
-        return TypeAdapter(Known).validate_python(content(path)).link()
+        return TypeAdapter(LinkFile).validate_python(content(path)).link()
     except ValidationError as error:
         wrong = "; ".join(".".join(map(str, e["loc"])) + ": " + e["msg"] for e in error.errors())
         raise ProfileError(f"{path}: {wrong}") from None
@@ -108,14 +108,14 @@ def _one(text: str) -> Link:
     """A link by its name, its file, or its numbers."""
     text = text.strip()
     if text in links() or text.endswith(SUFFIXES):
-        return known(text)
-    found = _NUMBERS.fullmatch(text)
+        return named(text)
+    result = _NUMBERS.fullmatch(text)
     try:
-        rate = sizes.parse(found[1] if found else text)
+        rate = sizes.parse(result[1] if result else text)
     except ValueError:
-        return known(text)  # which says what there is
+        return named(text)  # which says what there is
     try:
-        latency = float(found[2]) / _UNITS[found[3]] if found else LINK.latency
+        latency = float(result[2]) / _UNITS[result[3]] if result else LINK.latency
         title = f"{rate / 1e9:g} GB/s and {latency * 1e6:g} µs"
         return _checked(Link(float(rate), latency, title=title))
     except ValueError as error:

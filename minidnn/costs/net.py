@@ -10,7 +10,7 @@ Where processors move the bytes, a rank's own part takes time, too: it is copied
 This is LogGP's cost of messages that one rank sends in a row (Alexandrov et al., "LogGP: Incorporating Long Messages
 into the LogP Model", SPAA 1995). A gap as long as the latency makes it the model of Thakur, Rabenseifner and Gropp
 ("Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005, section 3). In that model, an
-exchange and a gather of one tensor among R ranks cost as much as their pairwise exchange and their ring: (R - 1)
+all-to-all and an all-gather of one tensor among R ranks cost as much as their pairwise exchange and their ring: (R - 1)
 messages, and (R - 1) / R of the bytes (sections 4.1 and 4.3).
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from minidnn.costs.costs import Choice, Costs, remembering
 from minidnn.program import DEFAULT, Op
 
-EXCHANGE = "net.exchange"  # any other communication is a gather
+REDUCE_SCATTER = "net.all_to_all"  # any other communication is an all-gather
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def sent(op: Op) -> int:
 
 def _parts(op: Op) -> list[tuple[int, int]]:
     """(bytes of the first rank's shard, bytes of the whole) of each tensor."""
-    if op.kind == EXCHANGE:
+    if op.kind == REDUCE_SCATTER:
         return [(rows.nbytes // op.attrs.ranks, x.nbytes) for x, rows in zip(op.reads, op.writes, strict=True)]
     return [(x.nbytes, whole.nbytes) for x, whole in zip(op.reads, op.writes, strict=True)]
 

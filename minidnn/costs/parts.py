@@ -17,7 +17,7 @@ from minidnn.program import Op, Pass, Rows, Tensor
 SIDE = 1 << 11  # rows, and columns: tensors of 16 MiB do not stay in a core's cache
 
 
-def _join(kind: str, reads: tuple[int, ...], writes: int) -> Op:
+def _large_copy(kind: str, reads: tuple[int, ...], writes: int) -> Op:
     """An op of this kind over tensors with so many rows."""
     some = [Tensor(f"x{i}", (rows, SIDE)) for i, rows in enumerate((*reads, writes))]
     attrs = None if kind == "gradient.add" else Rows((0, reads[0])[: len(reads)])
@@ -26,11 +26,11 @@ def _join(kind: str, reads: tuple[int, ...], writes: int) -> Op:
 
 
 HALF = SIDE // 2
-JOINS: Mapping[str, Op] = {
+PART_COPIES: Mapping[str, Op] = {
     op.kind: op
     for op in (
-        _join("concat.forward", (HALF, HALF), SIDE), _join("concat.backward", (SIDE,), HALF),
-        _join("gradient.add", (HALF, HALF), HALF),
+        _large_copy("concat.forward", (HALF, HALF), SIDE), _large_copy("concat.backward", (SIDE,), HALF),
+        _large_copy("gradient.add", (HALF, HALF), HALF),
     )
 }  # fmt: skip
 
@@ -43,6 +43,6 @@ def share(op: Op, whole: float, start: float) -> float:
     return min(whole, start) + max(0.0, whole - start) * part
 
 
-def join(op: Op, large: float, start: float) -> float:
+def part_copy(op: Op, large: float, start: float) -> float:
     """Seconds of a copy or a sum of a kind in JOINS, from those of the large one and those of a start."""
-    return start + max(0.0, large - start) * op.nbytes / JOINS[op.kind].nbytes
+    return start + max(0.0, large - start) * op.nbytes / PART_COPIES[op.kind].nbytes

@@ -44,11 +44,11 @@ def named(name: str) -> str:
     """The profile's own name ("rtx3060") for any name of the card, as people or the driver write it; the path of a
     file as it is. One of WAYS at the end is kept. Raises ProfileError if there is no such profile."""
     name, way = parted(name)
-    found = name if name.endswith(SUFFIXES) else of_card(name)
-    if found is None:
+    result = name if name.endswith(SUFFIXES) else of_card(name)
+    if result is None:
         hint, there = near(_SIGN.sub("", name.lower()), gpus(), 0.5), ", ".join(gpus())
         raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
-    return found + way
+    return result + way
 
 
 def of_card(name: str) -> str | None:
@@ -67,9 +67,9 @@ def gpu(name: str) -> GPU:
     is allowed.
 
     Raises ProfileError if there is no such profile, if its file is wrong, or if ":tf32" is asked of a card without."""
-    found, way = parted(named(name))
-    path = Path(found) if found.endswith(SUFFIXES) else PROFILES / f"{found}.yaml"
-    return going(checked(content(path), str(path)), way, found)
+    result, way = parted(named(name))
+    path = Path(result) if result.endswith(SUFFIXES) else PROFILES / f"{result}.yaml"
+    return going(checked(content(path), str(path)), way, result)
 
 
 def going(card: GPU, way: str, name: str) -> GPU:
@@ -84,8 +84,8 @@ def going(card: GPU, way: str, name: str) -> GPU:
 
 def profile(name: str) -> Costs:
     """The Costs of the GPU that `gpu(name)` describes, under the profile's own name. Raises ProfileError."""
-    found = named(name)
-    return gpu(found).costs(found)
+    result = named(name)
+    return gpu(result).costs(result)
 
 
 def architecture(name: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Bytes:
 
 
 @dataclass(frozen=True)
-class Slot:
+class PcieSlot:
     """The place of a card on PCI Express, "4 x16": its generation and its lanes, and their source."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -102,7 +102,7 @@ class GPU:
     multiprocessors: Number | None = None
     clock: Number | None = None  # cycles per second
     l2: Bytes | None = None
-    pcie: Slot | None = None
+    pcie: PcieSlot | None = None
     called: tuple[str, ...] = ()  # further names that the profile is found by (profiles.py)
 
     def __post_init__(self) -> None:

@@ -94,10 +94,10 @@ def raw_samples(path: str) -> np.ndarray:
     except InvalidFile as error:
         raise DataError(str(error)) from error
     arrays = read_arrays(path)
-    found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
-    if not found:
+    result = [arrays[name] for name in ("x", "images", "data") if name in arrays]
+    if not result:
         raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
-    return samples(path, found[0])
+    return samples(path, result[0])
 
 
 def mean_image(path: str) -> np.ndarray:

@@ -99,8 +99,8 @@ def _pickled(path: str, key: bytes) -> tuple[np.ndarray, np.ndarray]:
     """The same of a pickled file, whose labels have this key."""
     with open(path, "rb") as file:
         try:
-            found = _Arrays(file, encoding="bytes").load()
-            images, labels = np.asarray(found[b"data"]), np.asarray(found[key])
+            result = _Arrays(file, encoding="bytes").load()
+            images, labels = np.asarray(result[b"data"]), np.asarray(result[key])
         except MemoryError:
             raise
         except Exception as error:  # whatever a broken pickle raises

@@ -49,8 +49,8 @@ class Database(Pictures):
         return "uint8" if isinstance(content, bytes) or content.dtype == np.uint8 else "float32"
 
     def resident(self):
-        found = self.open()
-        return found.nbytes if isinstance(found, _Records) else super().resident()
+        result = self.open()
+        return result.nbytes if isinstance(result, _Records) else super().resident()
 
     def open(self):
         if isinstance(self._first().content, bytes):
@@ -99,12 +99,12 @@ class _Opened:
 
     def _picture(self, key: bytes, value: bytes) -> Picture:
         try:
-            found = datum_of(value, self.place(key))
+            result = datum_of(value, self.place(key))
         except InvalidFile as error:
             raise DataError(str(error)) from error
-        if not 0 <= found.label < 2**31:
-            raise DataError(f"{self.place(key)}: label {found.label} is no class number")
-        return found
+        if not 0 <= result.label < 2**31:
+            raise DataError(f"{self.place(key)}: label {result.label} is no class number")
+        return result
 
 
 Opened: TypeAlias = _Opened
@@ -124,15 +124,15 @@ class _Records:
         return -1  # labels lie within the records; each batch is checked
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = []
+        result = []
         for i in indices:
             picture = self._database.picture(key := self._keys[int(i)])
             content = picture.content
             if isinstance(content, bytes) or content.shape != self.shape:
                 got = "an encoded image" if isinstance(content, bytes) else f"an array {content.shape}"
                 raise DataError(f"{self._database.place(key)}: {got}; the first record is an array {self.shape}")
-            found.append((content, picture.label))
-        return np.stack([image for image, _ in found]), np.array([label for _, label in found], np.int32)
+            result.append((content, picture.label))
+        return np.stack([image for image, _ in result]), np.array([label for _, label in result], np.int32)
 
 
 class _Encoded(Images):
@@ -165,11 +165,11 @@ def opened(path: str) -> Opened:
     file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
     try:
         about = os.stat(file)
-        found = _OPEN.get((about.st_dev, about.st_ino))
-        if found is None:
+        result = _OPEN.get((about.st_dev, about.st_ino))
+        if result is None:
             environment = lmdb.open(path, subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False)
-            found = _OPEN[about.st_dev, about.st_ino] = _Opened(path, environment)
-        return found
+            result = _OPEN[about.st_dev, about.st_ino] = _Opened(path, environment)
+        return result
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
     except lmdb.Error as error:
@@ -190,7 +190,7 @@ def write(path: Path, pictures: Iterable[tuple[str, Picture]]) -> int:
         with lmdb.open(str(made), map_size=_LEAST_MAP) as environment:
             batch: list[tuple[bytes, bytes]] = []
             for name, picture in pictures:
-                batch.append((f"{count:08d}_{name}".encode("utf-8", "surrogateescape")[:_KEY], picture.written()))
+                batch.append((f"{count:08d}_{name}".encode("utf-8", "surrogateescape")[:_KEY], picture.to_bytes()))
                 count += 1
                 if len(batch) == AT_ONCE:
                     _put(lmdb, environment, batch)

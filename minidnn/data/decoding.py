@@ -32,8 +32,8 @@ def pixels(data: bytes, channels: int) -> np.ndarray:
     with _opened(data) as image:
         if channels == 3 and image.format == "JPEG" and image.mode == "RGB" and (decode := _simplejpeg()):
             return decode(data, colorspace="RGB", fastdct=False, fastupsample=False).transpose(2, 0, 1)
-        found = np.asarray(image.convert("RGB" if channels == 3 else "L"))
-    return found.transpose(2, 0, 1) if channels == 3 else found[None]
+        result = np.asarray(image.convert("RGB" if channels == 3 else "L"))
+    return result.transpose(2, 0, 1) if channels == 3 else result[None]
 
 
 def channels(data: bytes) -> int:
@@ -53,13 +53,13 @@ def _opened(data: bytes) -> Iterator[Any]:
     """Pillow's image, of which the header is read and checked. All errors become DataErrors."""
     image = pillow()
     try:
-        with image.open(io.BytesIO(data)) as found:
-            width, height = found.size
+        with image.open(io.BytesIO(data)) as result:
+            width, height = result.size
             if width * height > PIXELS:
                 raise DataError(f"an image of {height}×{width}; at most {PIXELS} pixels are decoded")
-            if found.mode in _DEEP:
-                raise DataError(f"its values have more than 8 bits (mode {found.mode}): save it with 8, or use npz")
-            yield found
+            if result.mode in _DEEP:
+                raise DataError(f"its values have more than 8 bits (mode {result.mode}): save it with 8, or use npz")
+            yield result
     except (MemoryError, DataError):
         raise
     except Exception as error:  # whatever Pillow and its plugins raise, the image is to blame

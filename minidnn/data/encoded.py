@@ -36,9 +36,9 @@ class Pictures(Source):
 
     def resident(self):
         """The bytes of the names and labels, and of one image of the first one's size while it is decoded."""
-        found = self.open()
-        assert isinstance(found, Images)
-        return found.nbytes + DECODED * size(found.read(0)[0])
+        result = self.open()
+        assert isinstance(result, Images)
+        return result.nbytes + DECODED * size(result.read(0)[0])
 
 
 class Images:
@@ -78,13 +78,13 @@ class Images:
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `Dataset.take`, for images of one size. Raises DataError if their sizes differ."""
-        found = [self.image(int(i)) for i in indices]
-        first = found[0][0].shape if found else self.shape
-        for index, (image, _) in zip(indices, found, strict=True):
+        result = [self.image(int(i)) for i in indices]
+        first = result[0][0].shape if result else self.shape
+        for index, (image, _) in zip(indices, result, strict=True):
             if image.shape != first:
                 what = f"{self.place(int(index))}: it is {image.shape}, and {self.place(int(indices[0]))} is {first}"
                 raise DataError(f"{what}: give transform_param resize, or crop_size")
-        return np.stack([image for image, _ in found]), np.array([label for _, label in found], np.int32)
+        return np.stack([image for image, _ in result]), np.array([label for _, label in result], np.int32)
 
 
 def reason(error: Exception) -> str:

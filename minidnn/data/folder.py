@@ -53,8 +53,8 @@ class Folder(Pictures):
                         f"{os.path.join(root, name)}: there are no images: none ends in {', '.join(SUFFIXES)}"
                     )
 
-        found = Names(names())
-        return _Files(root, found, np.array(labels, np.int32), self.channels())
+        result = Names(names())
+        return _Files(root, result, np.array(labels, np.int32), self.channels())
 
     def _roots(self) -> tuple[str, str]:
         """(the folder whose folders are the classes, that of this split). Raises DataError if there is none."""

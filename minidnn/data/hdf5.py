@@ -82,14 +82,14 @@ class Column:
                 raise DataError(f"{file}: holds {has}; expected a dataset {' or '.join(names)}")
         self._names = {file: str(name) for file, name in with_it}
         rows = [self._rows(file) for file in self._files]
-        for file, found in zip(self._files, rows, strict=True):
-            if found.ndim < 1 or found.shape[1:] != rows[0].shape[1:] or found.dtype.kind not in "fiub":
+        for file, result in zip(self._files, rows, strict=True):
+            if result.ndim < 1 or result.shape[1:] != rows[0].shape[1:] or result.dtype.kind not in "fiub":
                 wanted = ", ".join(map(str, ("n", *rows[0].shape[1:])))
-                what = f"{found.dtype} of shape {found.shape}; expected numbers of shape ({wanted})"
+                what = f"{result.dtype} of shape {result.shape}; expected numbers of shape ({wanted})"
                 raise DataError(f"{file}: {self._names[file]}: {what}")
         self.name = f"{path}: {self._names[self._files[0]]}"
         self.shape, self.dtype = tuple(rows[0].shape[1:]), rows[0].dtype
-        self._ends = list(accumulate(len(found) for found in rows))
+        self._ends = list(accumulate(len(result) for result in rows))
         if not self._ends[-1]:
             raise DataError(f"{self.name}: there are no rows")
 
@@ -169,14 +169,14 @@ def files(path: str) -> list[str]:
         return [path]
     try:
         with open(path, encoding="utf-8") as file:
-            found = [line.strip() for line in file if line.strip()]
+            result = [line.strip() for line in file if line.strip()]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: neither ends in {' or '.join(SUFFIXES)}, nor is it a text of such files") from error
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error
-    if not found:
+    if not result:
         raise DataError(f"{path}: there are no lines; expected the name of an HDF5 file on each")
-    return found
+    return result
 
 
 def _open(path: str) -> Any:

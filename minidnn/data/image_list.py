@@ -39,15 +39,15 @@ class ImageList(Pictures):
                 labels.append(label)
                 yield os.fsencode(name)
 
-        found = _Listed(self.path, self.root, Names(names()), np.array(lines, np.int32), np.array(labels, np.int32),
+        result = _Listed(self.path, self.root, Names(names()), np.array(lines, np.int32), np.array(labels, np.int32),
                         self.channels())  # fmt: skip
         if not labels:
             raise DataError(f"{self.path}: there are no lines; expected a path and a label on each")
-        if not os.path.isfile(found.path(0)):
+        if not os.path.isfile(result.path(0)):
             raise DataError(
-                f"{found.place(0)}: no such file; paths are relative to {self.root or 'the working folder'}"
+                f"{result.place(0)}: no such file; paths are relative to {self.root or 'the working folder'}"
             )
-        return found
+        return result
 
 
 class _Listed(Images):

@@ -74,11 +74,11 @@ class Loader:
         if self._whole:
             images, labels = self.dataset.take(self.indices(numbers))
             return self.transform(images, numbers), labels
-        samples, found = np.empty((len(numbers), *self.shape[1:]), np.float32), []
+        samples, result = np.empty((len(numbers), *self.shape[1:]), np.float32), []
         for k, (image, label) in enumerate(self._each(numbers)):
             self.transform(image[None], numbers[k : k + 1], samples[k : k + 1])
-            found.append(label)
-        return samples, np.array(found, np.int32)
+            result.append(label)
+        return samples, np.array(result, np.int32)
 
     def raw(self, position: int) -> RawBatch:
         """The same batch before its transform, but augmented (data/augment.py): samples (n, ...) of the dataset's type,
@@ -88,8 +88,8 @@ class Loader:
         if self._whole:
             images, labels = self.dataset.take(self.indices(numbers))
             return images, windows, labels
-        found = list(self._each(numbers))
-        return np.stack([image for image, _ in found]), windows, np.array([label for _, label in found], np.int32)
+        result = list(self._each(numbers))
+        return np.stack([image for image, _ in result]), windows, np.array([label for _, label in result], np.int32)
 
     def _each(self, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
         """The raw samples of these numbers, with their labels, one by one."""

@@ -31,6 +31,6 @@ def save(name: str, mean: np.ndarray | None, path: str) -> None:
     values = mean.astype(np.float32)
     with replacing(Path(path), "wb") as file:
         if path.endswith(SUFFIXES[0]):
-            file.write(blobs.written_array(values[None]))
+            file.write(blobs.array_bytes(values[None]))
         else:
             np.save(file, values)

@@ -171,7 +171,7 @@ def _header(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...]]:
 def _at_most(file: IO[bytes], size: int) -> bytearray:
     """This many bytes, or as many as there are. They are read in steps: the number is a header's, which may lie, and
     the memory taken is in proportion to what the file holds."""
-    found = bytearray()
-    while len(found) < size and (step := file.read(min(STEP, size - len(found)))):
-        found += step
-    return found
+    result = bytearray()
+    while len(result) < size and (step := file.read(min(STEP, size - len(result)))):
+        result += step
+    return result

@@ -19,7 +19,7 @@ IMAGES = ("image", "img", "x", "pixel_values")  # the names that these may have 
 LABELS = ("label", "labels", "y", "fine_label")
 
 
-def dataset(given: Any, name: str, most: int) -> Dataset:
+def dataset(samples: Any, name: str, most: int) -> Dataset:
     """The dataset of a sequence or an iterable of samples.
 
     A sample is a pair (image, label), or a mapping with one of the names above for each. An image is an array or a
@@ -29,38 +29,38 @@ def dataset(given: Any, name: str, most: int) -> Dataset:
     most: bytes that an iterable may fill
 
     Raises DataError if there are no samples, or if one of them cannot be used or differs from the first in shape."""
-    if indexed(given):
-        return _Sequence(given, name)
-    if isinstance(given, Iterable):
-        return _read(given, name, most)
+    if indexed(samples):
+        return _Sequence(samples, name)
+    if isinstance(samples, Iterable):
+        return _read(samples, name, most)
     raise DataError(
-        f"{name}: expected arrays, or a sequence or an iterable of (image, label), got {type(given).__name__}"
+        f"{name}: expected arrays, or a sequence or an iterable of (image, label), got {type(samples).__name__}"
     )
 
 
-def indexed(given: Any) -> bool:
+def indexed(samples: Any) -> bool:
     """Whether samples can be asked for by number."""
-    return hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    return hasattr(samples, "__len__") and hasattr(samples, "__getitem__")
 
 
-def class_names(given: Any) -> tuple[str, ...]:
+def class_names(samples: Any) -> tuple[str, ...]:
     """The class names of such samples, from `classes`, as in torchvision's datasets, or from a label among the
     `features` of Hugging Face's; () if there are none."""
-    found = getattr(given, "classes", None)
-    features = getattr(given, "features", None)
-    if found is None and isinstance(features, Mapping):
-        found = next((getattr(features[n], "names", None) for n in LABELS if n in features), None)
-    if isinstance(found, Sequence) and not isinstance(found, str) and all(isinstance(name, str) for name in found):
-        return tuple(found)
+    result = getattr(samples, "classes", None)
+    features = getattr(samples, "features", None)
+    if result is None and isinstance(features, Mapping):
+        result = next((getattr(features[n], "names", None) for n in LABELS if n in features), None)
+    if isinstance(result, Sequence) and not isinstance(result, str) and all(isinstance(name, str) for name in result):
+        return tuple(result)
     return ()
 
 
 class _Sequence:
     """A sequence of samples, as a Dataset."""
 
-    def __init__(self, given: Any, name: str) -> None:
-        self.name, self._given = name, given
-        if not len(given):
+    def __init__(self, samples: Any, name: str) -> None:
+        self.name, self._given = name, samples
+        if not len(samples):
             raise DataError(f"{name}: there are no samples")
         image, label = self._sample(0)
         self.shape, self._label = image.shape, label.shape
@@ -72,8 +72,8 @@ class _Sequence:
         return -1  # only reading all samples would tell; each batch is checked
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = [self._like_first(int(i), *self._sample(int(i))) for i in indices]
-        return np.stack([image for image, _ in found]), np.stack([label for _, label in found])
+        result = [self._like_first(int(i), *self._sample(int(i))) for i in indices]
+        return np.stack([image for image, _ in result]), np.stack([label for _, label in result])
 
     def _like_first(self, index: int, image: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if image.shape != self.shape or label.shape != self._label:
@@ -90,12 +90,12 @@ class _Sequence:
         return _checked(given, f"{self.name}: sample {index}")
 
 
-def _read(given: Iterable[Any], name: str, most: int) -> Dataset:
+def _read(samples: Iterable[Any], name: str, most: int) -> Dataset:
     """All samples of an iterable, in memory."""
     images: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     nbytes = 0
-    for index, sample in enumerate(given):
+    for index, sample in enumerate(samples):
         image, label = _checked(sample, f"{name}: sample {index}")
         if images and (image.shape, label.shape) != (images[0].shape, labels[0].shape):
             raise DataError(_unlike(f"{name}: sample {index}", image, label, images[0].shape, labels[0].shape))
@@ -131,10 +131,10 @@ def _checked(sample: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     return image, label.astype(np.int32).reshape(label_shape((1, *label.shape)))
 
 
-def _image(given: Any, name: str) -> np.ndarray:
+def _image(value: Any, name: str) -> np.ndarray:
     """The image as (C, H, W) or (K,)."""
-    if hasattr(given, "getbands"):  # Pillow's
-        given = given if given.mode in ("L", "RGB") else given.convert("RGB")
-        values = np.asarray(given)
+    if hasattr(value, "getbands"):  # Pillow's
+        value = value if value.mode in ("L", "RGB") else value.convert("RGB")
+        values = np.asarray(value)
         return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
-    return samples(name, np.asarray(given)[None])[0]
+    return samples(name, np.asarray(value)[None])[0]

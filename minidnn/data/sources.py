@@ -54,13 +54,13 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
         if last in SPLITS.values():
             rest, split = head, last
     try:
-        found = kind.parse(rest, split) if kind is not None else None
+        result = kind.parse(rest, split) if kind is not None else None
     except DataError as error:
         raise DataError(f"source {text!r}: {error}") from None
-    if found is None:
+    if result is None:
         *forms, last = (k.form for k in SOURCES.values())
         raise DataError(f"source {text!r} is not known{near(word, SOURCES)}; expected {', '.join(forms)} or {last}")
-    return found
+    return result
 
 
 def source_of(param: Any, transform_param: Any, phase: str) -> Source:
@@ -68,13 +68,13 @@ def source_of(param: Any, transform_param: Any, phase: str) -> Source:
     if isinstance(param, ColumnParameter):
         return Hdf5Column(SPLITS[phase], param.source, param.dataset)
     if isinstance(param, ImageDataParameter):
-        found: Source = ImageList(SPLITS[phase], param.source, root=param.root_folder, color=param.is_color)
+        result: Source = ImageList(SPLITS[phase], param.source, root=param.root_folder, color=param.is_color)
         forced = False
     else:
-        found, forced = parse(param.source, phase), param.force_encoded_color
+        result, forced = parse(param.source, phase), param.force_encoded_color
     if transform_param.force_gray:
-        return found.decoded(False)
-    return found.decoded(True) if forced or transform_param.force_color else found
+        return result.decoded(False)
+    return result.decoded(True) if forced or transform_param.force_color else result
 
 
 def _of_folder(path: str) -> type[Source] | None:

@@ -81,14 +81,14 @@ class Transform:
     def windows(self, sample: tuple[int, ...], numbers: np.ndarray) -> np.ndarray:
         """The random part of the transform, for samples of this raw shape, as int32 (n, 3): for each sample the first
         row and column of its crop, and 1 if it is mirrored, else 0."""
-        found = np.zeros((len(numbers), 3), np.int32)
+        result = np.zeros((len(numbers), 3), np.int32)
         if self.crop:
             rows, columns = (size - self.crop + 1 for size in sample[1:])
             if self.train:
-                found[:, 0] = below(self.seed, numbers, ROW, rows)
-                found[:, 1] = below(self.seed, numbers, COLUMN, columns)
+                result[:, 0] = below(self.seed, numbers, ROW, rows)
+                result[:, 1] = below(self.seed, numbers, COLUMN, columns)
             else:
-                found[:, :2] = (rows - 1) // 2, (columns - 1) // 2
+                result[:, :2] = (rows - 1) // 2, (columns - 1) // 2
         if self.mirror:
-            found[:, 2] = below(self.seed, numbers, _MIRROR, 2)
-        return found
+            result[:, 2] = below(self.seed, numbers, _MIRROR, 2)
+        return result

@@ -46,10 +46,10 @@ class WebDataset(Pictures):
         for name in ("train",) if self.split == "train" else ("val", "test"):
             if (folder / name).is_dir() and (folder / "train").is_dir():
                 folder = folder / name
-        found = sorted(str(path) for path in folder.glob("*.tar"))
-        if not found:
+        result = sorted(str(path) for path in folder.glob("*.tar"))
+        if not result:
             raise DataError(f"{folder}: there is no tar file there" if folder.is_dir() else f"{folder}: no such file")
-        return found
+        return result
 
 
 class _Members(Images):
@@ -115,11 +115,11 @@ def _samples(file: Parts) -> Iterator[tuple[str, int, int, int]]:
     for stem, image in images.items():
         if stem not in labels:
             raise DataError(f"{file.path}: {image[0]} has no label: there is no {stem}{LABEL}")
-        found = labels[stem]
-        text = file.read(found.offset_data, min(found.size, 2 * _DIGITS)).strip()
+        result = labels[stem]
+        text = file.read(result.offset_data, min(result.size, 2 * _DIGITS)).strip()
         if not text.isdigit() or int(text) >= 2**31:
             shown = text.decode("ascii", "backslashreplace")
-            raise DataError(f"{file.path}: {found.name}: expected a label, a number of at least 0; got {shown!r}")
+            raise DataError(f"{file.path}: {result.name}: expected a label, a number of at least 0; got {shown!r}")
         yield *image, int(text)
 
 

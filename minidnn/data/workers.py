@@ -175,8 +175,8 @@ class Workers:
                     self._errors[of] = place, error
         self._asked.popleft()
         self._free.append(slot)
-        found = self._errors[slot]
-        return slot, found[1] if found else None
+        result = self._errors[slot]
+        return slot, result[1] if result else None
 
     def _dead(self, reply: Connection) -> WorkerError:
         """The error that says how the worker of this pipe ended, and at which sample. All others end, too."""

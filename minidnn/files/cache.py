@@ -34,8 +34,8 @@ def home() -> Path:
     """The folder of the whole cache. A relative XDG_CACHE_HOME is ignored, as its specification says."""
     import platformdirs
 
-    found = Path(platformdirs.user_cache_dir("minidnn"))
-    return found if found.is_absolute() else Path("~/.cache/minidnn").expanduser()
+    result = Path(platformdirs.user_cache_dir("minidnn"))
+    return result if result.is_absolute() else Path("~/.cache/minidnn").expanduser()
 
 
 def read(path: Path) -> bytes:
@@ -43,10 +43,10 @@ def read(path: Path) -> bytes:
     it, and OSError."""
     _check_folders(path)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        result = os.fstat(file.fileno())
+        if not stat.S_ISREG(result.st_mode):
             raise Refused(f"{path} is no file")
-        _check(path, found)
+        _check(path, result)
         return file.read()
 
 
@@ -107,24 +107,24 @@ def _check_folders(path: Path) -> None:
             _check_owner(folder, folder.lstat())
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (0 if link else os.O_NOFOLLOW))
         try:
-            found = os.fstat(handle)
-            _check_owner(folder, found)
+            result = os.fstat(handle)
+            _check_owner(folder, result)
             within = top in (folder, *folder.parents)  # a folder that the caller names stays as it is
-            if within and stat.S_IMODE(found.st_mode) != PRIVATE and not link:
+            if within and stat.S_IMODE(result.st_mode) != PRIVATE and not link:
                 with contextlib.suppress(OSError):
                     os.fchmod(handle, PRIVATE)
-                found = os.fstat(handle)
-            _check(folder, found)
+                result = os.fstat(handle)
+            _check(folder, result)
         finally:
             os.close(handle)
 
 
-def _check(path: Path, found: os.stat_result) -> None:
-    _check_owner(path, found)
-    if found.st_mode & OTHERS_WRITE:
-        raise Refused(f"{path} can be written by others: its mode is {stat.S_IMODE(found.st_mode):o}")
+def _check(path: Path, status: os.stat_result) -> None:
+    _check_owner(path, status)
+    if status.st_mode & OTHERS_WRITE:
+        raise Refused(f"{path} can be written by others: its mode is {stat.S_IMODE(status.st_mode):o}")
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
-    if found.st_uid != os.geteuid():
-        raise Refused(f"{path} belongs to the user {found.st_uid}, not to {os.geteuid()}, who runs this")
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise Refused(f"{path} belongs to the user {status.st_uid}, not to {os.geteuid()}, who runs this")

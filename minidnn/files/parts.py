@@ -35,13 +35,13 @@ class Parts:
 
     def read(self, at: int, size: int) -> bytes:
         """These bytes. Raises the error if the file has been written to since it was opened."""
-        found = b""
-        while len(found) < size and (more := os.pread(self.handle, size - len(found), at + len(found))):
-            found += more
+        result = b""
+        while len(result) < size and (more := os.pread(self.handle, size - len(result), at + len(result))):
+            result += more
         now = os.fstat(self.handle)
-        if len(found) < size or (now.st_size, now.st_mtime_ns) != (self.known.st_size, self.known.st_mtime_ns):
+        if len(result) < size or (now.st_size, now.st_mtime_ns) != (self.known.st_size, self.known.st_mtime_ns):
             raise self.error(f"{self.path}: changed while it was read")
-        return found
+        return result
 
     def near(self, at: int, size: int) -> bytes:
         """The same for a few bytes, of which the next ones will be wanted, too; fewer at the end of the file."""

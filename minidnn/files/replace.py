@@ -69,15 +69,15 @@ def remove_left(folder: Path, begin: str) -> None:
 
     Each `replacing` locks its file. So a file that can be locked belongs to no living process. Where the file system
     has no locks, all files stay."""
-    for found in folder.glob(f".{glob.escape(begin)}*{NEW}"):
-        if not _RANDOM.fullmatch(found.name, len(found.name) - len(NEW) - 9):
+    for result in folder.glob(f".{glob.escape(begin)}*{NEW}"):
+        if not _RANDOM.fullmatch(result.name, len(result.name) - len(NEW) - 9):
             continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
-            handle = os.open(found, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(result, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             undo.callback(os.close, handle)
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(found)
+                os.unlink(result)
 
 
 def _new(path: Path, permissions: int = 0o666) -> tuple[int, str]:

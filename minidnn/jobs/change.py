@@ -25,11 +25,11 @@ class Change:
 
     def __str__(self) -> str:
         """The options to add to the command. Added behind an option of the same name, they replace it."""
-        found = []
+        result = []
         for name, value in self.differs.items():
             flag = "--" + name.replace("_", "-")
-            found.append(flag if value is True else f"{flag} {value}")
-        return " ".join(found)
+            result.append(flag if value is True else f"{flag} {value}")
+        return " ".join(result)
 
 
 @dataclass(frozen=True)

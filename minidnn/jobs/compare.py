@@ -56,11 +56,11 @@ class Result(Outcome):
         """95 % confidence intervals of the medians, as columns of the row; empty if the policy was not run."""
         if not self.steps:
             return {}
-        found: dict[str, Any] = {"timed_steps": len(self.steps)}
+        result: dict[str, Any] = {"timed_steps": len(self.steps)}
         for name, spread in (("step_seconds", Spread.in_turn(self.steps)), ("slowdown", self.slowdowns)):
             if spread is not None:
-                found |= {f"{name}_low": spread.low, f"{name}_high": spread.high}
-        return found
+                result |= {f"{name}_low": spread.low, f"{name}_high": spread.high}
+        return result
 
     def _smallest_host(self) -> int | None:
         return self.refused.smallest if type(self.refused) is BudgetError and self.refused.host else None
@@ -122,7 +122,7 @@ def paper_peak(schedule: Schedule, policy: str) -> int:
     of the feature-extraction layers.
     """
     maps = schedule.curve(frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT}))
-    weights = [t for t in schedule.program.carried if t.role is Role.PARAM]
+    weights = [t for t in schedule.program.persistent if t.role is Role.PARAM]
     if policy.startswith("vdnn"):
         features = {layer.name for layer in feature_extraction(schedule.program)}
         owner = {t: op.layer for op in schedule.program.ops for t in op.reads if t.role is Role.PARAM}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from minidnn.costs import Costs, disks, estimate, measured, measurements
-from minidnn.costs.parts import JOINS
+from minidnn.costs.parts import PART_COPIES
 from minidnn.errors import InvalidInput, few
 from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
@@ -30,7 +30,7 @@ def device_costs(device: Device, programs: Sequence[Program], setting: Setting, 
     known = measurements(device)
     if known.problem:
         warn(known.problem)
-    if lacking := known.lacking([*JOINS.values(), *(op for p in programs for op in p.ops)], device.algorithms):
+    if lacking := known.lacking([*PART_COPIES.values(), *(op for p in programs for op in p.ops)], device.algorithms):
         what = f"costs measured: nobody has measured {few(lacking, 2)} on {device.name}"
         raise InvalidInput(f"{what}; run `minidnn profile` with the same FILE and options first")
     if setting.engine is not None and len(set(setting.engine.share(known.digest))) > 1:

@@ -14,8 +14,8 @@ from minidnn.memory.budget import BudgetError, DiskError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
 from minidnn.memory.joint.bound import Bound
-from minidnn.memory.joint.family import Family
 from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import ENDLESS, arrange
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Program
@@ -90,7 +90,7 @@ class Outcome:
 
     def set_bound(self, seconds: float | None) -> None:
         """Take these seconds as the bound. It holds for plans within the budget whose ops all run on the device."""
-        if self.refused is None and not self.schedule.plan.beside:
+        if self.refused is None and not self.schedule.plan.host_ops:
             self.bound = seconds
             self.gap = None if not seconds else self.seconds / seconds - 1
 
@@ -153,10 +153,10 @@ def free(programs: Sequence[Program], costs: Costs, name: str = "TRAIN") -> Outc
 
 
 @lru_cache(maxsize=4)
-def bounds(program: Program, costs: Costs, host_budget: int | None) -> Family:
-    """The bounds of a program's plans (memory/joint/family.py), kept for the next question. Raises NoSolver without the
-    package highspy."""
-    return Family(program, replace(costs, host=host_budget))
+def bounds(program: Program, costs: Costs, host_budget: int | None) -> ProgramVariants:
+    """The bounds of a program's plans (memory/joint/variants.py), kept for the next question. Raises NoSolver without
+    the package highspy."""
+    return ProgramVariants(program, replace(costs, host=host_budget))
 
 
 @lru_cache(maxsize=8)
@@ -167,16 +167,18 @@ def bound_at(program: Program, costs: Costs, budget: int, host_budget: int | Non
 
 @lru_cache(maxsize=4)
 def _late(program: Program) -> Program:
-    """The program whose inputs all come by trips within the step: the same one each time."""
-    return program.late()
+    """The program whose inputs all come by offloads within the step: the same one each time."""
+    return program.synchronous_inputs()
 
 
 def add_bound(one: Outcome, program: Program, budget: int | None, host_budget: int | None = None) -> None:
     """Give the outcome of this program within these budgets its bound, if there is a budget, and a solver."""
-    if budget is None or one.refused is not None or one.schedule.plan.beside:
+    if budget is None or one.refused is not None or one.schedule.plan.host_ops:
         return
     try:
-        bound = bound_at(program if one.schedule.program.early else _late(program), one.costs, budget, host_budget)
+        bound = bound_at(
+            program if one.schedule.program.double_buffered else _late(program), one.costs, budget, host_budget
+        )
     except NoSolver as reason:
         say_once(f"minidnn: there is no bound, since it {reason}")
         return

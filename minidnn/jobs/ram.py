@@ -115,7 +115,7 @@ class Residence:
             for p in programs
             if p.name not in ("BEGIN", "ACCUMULATE")  # their batches are TRAIN's
         ]
-        lasting = {t: t.nbytes for p in programs for t in p.late().lasting}
+        lasting = {t: t.nbytes for p in programs for t in p.synchronous_inputs().lasting}
         piece = min(PIECE, max(lasting.values(), default=0))
         return Ram(
             plan=plan,
@@ -134,10 +134,10 @@ class Residence:
         is planned by BUDGETED within it. Raises BudgetError."""
         if setting.ram is not None:
             return self._within(programs, policy, costs, setting, setting.ram)
-        found = arrange(programs, policy, costs, setting.budget, setting.host_budget)
+        result = arrange(programs, policy, costs, setting.budget, setting.host_budget)
         release_freed()
-        if (refused := self.ram(found).refusal(policy)) is None:
-            return found
+        if (refused := self.ram(result).refusal(policy)) is None:
+            return result
         if setting.named or self.own_memory:
             raise refused
         return self._within(programs, BUDGETED, costs, setting, physical_memory())
@@ -152,7 +152,7 @@ class Residence:
         spare = max(0, min(room, PLAN_PER_OP * sum(len(p.ops) for p in programs)))
         for _ in range(ATTEMPTS):
             try:
-                found = self._arranged(programs, policy, costs, setting, max(0, room - spare))
+                result = self._arranged(programs, policy, costs, setting, max(0, room - spare))
             except TotalError as error:
                 if spare and error.smallest <= room:  # it may do without
                     spare = 0
@@ -165,11 +165,11 @@ class Residence:
                     needed,
                     needed,
                 ) from error
-            ram = self.ram(found)
+            ram = self.ram(result)
             if ram.total <= limit:
-                return found
+                return result
             room, spare = room - spare - (ram.total - limit), GRAIN
-            del found  # before the next one comes
+            del result  # before the next one comes
             release_freed()
         refused = ram.refusal(policy, limit)
         assert refused is not None

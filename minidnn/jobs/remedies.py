@@ -17,8 +17,8 @@ from minidnn.jobs.outcome import outcome
 from minidnn.jobs.search import largest
 from minidnn.jobs.series import Series
 from minidnn.memory.budget import BudgetError, RingError
-from minidnn.memory.joint.family import least_budget
-from minidnn.memory.lowering.placement import homes
+from minidnn.memory.joint.variants import least_budget
+from minidnn.memory.lowering.placement import persistent_layout
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies import BUDGETED, STAYING, parts
 from minidnn.memory.policies.plan_file import SUFFIX
@@ -56,7 +56,7 @@ def remedies(
     return Refusal(
         policy=asked.policy, why=str(refused), worst=None if refused.worst is None else Worst(**refused.worst.row()),
         limit_bytes=search.limit, host=refused.host, reached_bytes=refused.smallest, least_bytes=search.known,
-        carried_bytes=search.carried, largest_batch=search.largest_batch, remedies=fits, in_vain=vain,
+        carried_bytes=search.persistent, largest_batch=search.largest_batch, remedies=fits, in_vain=vain,
     )  # fmt: skip
 
 
@@ -66,7 +66,7 @@ class _Search:
         programs, self.costs = varied(Change())
         self.limit = self.costs.memory if asked.budget is None else asked.budget
         self.known = None if refused.host else self.least(programs, self.costs)  # bytes
-        self.carried = homes(*_late(programs)).nbytes
+        self.persistent = persistent_layout(*_late(programs)).nbytes
         self.largest_batch: int | None = None
         self.tried: list[Remedy] = []
         self.better = BUDGETED if asked.policy != BUDGETED else None
@@ -77,7 +77,7 @@ class _Search:
     def on_device(self) -> None:
         """The device's budget is too small: another policy, what makes tensors smaller, a batch, a larger budget."""
         asked = self.asked
-        if self.carried > self.limit:
+        if self.persistent > self.limit:
             if self.sized:
                 any(self.attempt(Change(state=state)) for state in asked.states)
             if self.better:
@@ -85,27 +85,27 @@ class _Search:
         else:
             fits = [self.attempt(change) for change in self._whole()]
             if self.sized:
-                found = self.batches(Change())
+                result = self.batches(Change())
                 if self.better and not any(fits):
-                    found = self.batches(Change(policy=self.better))
-                if found is not None and not any(fits):
+                    result = self.batches(Change(policy=self.better))
+                if result is not None and not any(fits):
                     for change in (Change(no_fusion=True), *(Change(format=format) for format in asked.formats)):
                         if str(change) in {one.options for one in self.tried}:
-                            self.roughly(replace(change, policy=self.better), found)
+                            self.roughly(replace(change, policy=self.better), result)
         if asked.budget is not None:
             self._larger()
 
     def _whole(self) -> list[Change]:
         """The changes that leave the batch as it is."""
         base, _, algorithms = self.asked.policy.partition(":")
-        found = [Change(policy=base)] if algorithms == "p" else []
+        result = [Change(policy=base)] if algorithms == "p" else []
         if self.better:
-            found.append(Change(policy=self.better))
+            result.append(Change(policy=self.better))
         if self.sized:
-            found += [Change(no_fusion=True)] if self.asked.fuses else []
-            found += [Change(format=format) for format in self.asked.formats]
-            found += [Change(state=state) for state in self.asked.states]
-        return found
+            result += [Change(no_fusion=True)] if self.asked.fuses else []
+            result += [Change(format=format) for format in self.asked.formats]
+            result += [Change(state=state) for state in self.asked.states]
+        return result
 
     def on_host(self) -> None:
         """The host's budget is too small: more of it, a policy that copies less, or a smaller batch."""
@@ -179,17 +179,17 @@ class _Search:
         if top == 0:
             return None
         most = asked.batch - 1 if top is None else top
-        found = largest(
+        result = largest(
             lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most, batches=True),
             change.policy or asked.policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
             (max(1, most // 2), most), asked.host_budget,
             watch=lambda t: self.tell(f"trying {replace(change, batch=t.size)}"),
         )  # fmt: skip
-        if found.size is None:
+        if result.size is None:
             return None
-        above = "" if found.refused is None else f"{found.refused.size} was tried and does not fit"
-        self.plan(replace(change, batch=found.size), above)
-        return found.size
+        above = "" if result.refused is None else f"{result.refused.size} was tried and does not fit"
+        self.plan(replace(change, batch=result.size), above)
+        return result.size
 
     def roughly(self, change: Change, found: int) -> None:
         """Find a batch that fits after the change, and is larger than those before; not the largest, which takes long.
@@ -238,5 +238,5 @@ def _leaner(plan: Plan, costs: Costs) -> str:
 
 
 def _late(programs: Sequence[Program]) -> list[Program]:
-    """The programs as `arrange` makes them where early inputs do not fit."""
-    return [program.late() for program in programs]
+    """The programs as `arrange` makes them where double-buffered inputs do not fit."""
+    return [program.synchronous_inputs() for program in programs]

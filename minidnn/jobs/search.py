@@ -22,7 +22,7 @@ from math import inf
 
 from minidnn.costs import Costs
 from minidnn.jobs.series import Series
-from minidnn.memory.joint.family import least_budget
+from minidnn.memory.joint.variants import least_budget
 from minidnn.memory.planning import unproved
 from minidnn.memory.policies import parts
 from minidnn.memory.proof.verify import verify_all
@@ -191,14 +191,14 @@ class _Search:
             return known.fits
         began = self.elapsed
         schedules = unproved(self.make(size), self.policy, self.costs, told)
-        found = Arrangement.of(self.policy, schedules, self.budget)
-        host = found.off_device
-        fits = found.arena <= self.budget and (self.host_budget is None or host <= self.host_budget)
-        done = Try(size, told, found.arena, host, fits, self.elapsed - began)
+        result = Arrangement.of(self.policy, schedules, self.budget)
+        host = result.off_device
+        fits = result.arena <= self.budget and (self.host_budget is None or host <= self.host_budget)
+        done = Try(size, told, result.arena, host, fits, self.elapsed - began)
         self.tried.append(done)
         self.watch(done)
         if fits and told:
-            self.size, self.best = size, found
+            self.size, self.best = size, result
         return fits
 
     def estimate(self, series: Series) -> int:
@@ -211,8 +211,8 @@ class _Search:
         if self.host_budget is not None:
             limits.append((self.host_budget, [t.host for t in pressed]))
         last = pressed[-1] if pressed else Try(series[0], 0, 0, 0, True, 0.0)
-        found = [self.meets(limit, [t.size for t in pressed], taken) for limit, taken in limits]
-        return series.number(min((size for size in found if size is not None), default=2 * last.size))
+        result = [self.meets(limit, [t.size for t in pressed], taken) for limit, taken in limits]
+        return series.number(min((size for size in result if size is not None), default=2 * last.size))
 
     @staticmethod
     def meets(limit: int, sizes: Sequence[int], taken: Sequence[int]) -> float | None:

@@ -22,7 +22,7 @@ from minidnn.jobs.options import described
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
-from minidnn.programs.hosting import STATES
+from minidnn.programs.host_residents import STATES
 from minidnn.ranks.engine import LIMIT, Engine
 from minidnn.ranks.launched import Launch
 from minidnn.schema.sources import WORKERS

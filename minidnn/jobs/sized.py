@@ -95,5 +95,6 @@ def _smallest(about: Job, sides: Sequence[int]) -> int:
 
 
 def _late(programs: Sequence[Program]) -> list[Program]:
-    """The programs as `arrange` makes them where early inputs do not fit: the search is for the largest size of all."""
-    return [program.late() for program in programs]
+    """The programs as `arrange` makes them where double-buffered inputs do not fit: the search is for the largest size
+    of all."""
+    return [program.synchronous_inputs() for program in programs]

@@ -18,7 +18,7 @@ from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.optimizers.rates import learning_rate
-from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, several, shown
+from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, quote, read, several
 
 
 def understand(
@@ -62,7 +62,7 @@ def understand(
         if isinstance(document.data, Mapping):
             document.data = overruled(document.data, fields)
         else:
-            document.error((), f"expected a mapping of a net's or a solver's fields, got {shown(document.data)}")
+            document.error((), f"expected a mapping of a net's or a solver's fields, got {quote(document.data)}")
             document.check()
     document.dropped = dropped
     _check_names(document)
@@ -87,18 +87,18 @@ def understand(
 def _found(document: Document, field: str, path: str, beside: Path, batch: int | None) -> Net:
     """The net of that path, which a solver's field names. Raises InvalidFile if there is none."""
     places = [beside / path, Path(path)]
-    found: Path | Net | None = next((place for place in places if place.is_file()), None)
-    if found is None:
+    result: Path | Net | None = next((place for place in places if place.is_file()), None)
+    if result is None:
         with contextlib.suppress(zoo.NoSuchModel):
-            found = zoo.find(path, batch)
-    if found is None:
+            result = zoo.find(path, batch)
+    if result is None:
         looked = " and ".join(dict.fromkeys(str(place) for place in places))
         other = beside / Path(path).name  # Caffe's solvers name their nets from the folder where Caffe is run
         hint = f"; there is {other}" if other.is_file() else ""
         document.error((field,), f"there is no net {path} (looked for {looked}){hint}")
         document.check()
-    assert found is not None
-    return found if isinstance(found, Net) else Net.from_file(found, batch, document.dropped)
+    assert result is not None
+    return result if isinstance(result, Net) else Net.from_file(result, batch, document.dropped)
 
 
 def _tests(
@@ -137,8 +137,8 @@ def _in_state(net: Net, state: NetState | None) -> Net:
 
 def _check_names(document: Document) -> None:
     """Add an error to the document for an unknown policy or device: the schema cannot check these names."""
-    said = document.data.get("minidnn")
-    policy, device = (said.get(field) if isinstance(said, Mapping) else None for field in ("policy", "device"))
+    text = document.data.get("minidnn")
+    policy, device = (text.get(field) if isinstance(text, Mapping) else None for field in ("policy", "device"))
     if isinstance(policy, str):
         try:
             policies.find(policy)

@@ -23,24 +23,24 @@ def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | 
     none."""
     nets = list(dict.fromkeys(nets))
     given = Counter(name for net in nets for layer in net.layers for name in _given(layer))
-    told = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
+    text = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
     if any(net.parameter.state.phase for net in nets):
-        told.append("phase of the net's state (the command chooses)")
+        text.append("phase of the net's state (the command chooses)")
     name = device if isinstance(device, str) else device.name
     if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):
-        told.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
+        text.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
     if solver is not None and solver.snapshot_format == "HDF5":
-        told.append("snapshot_format HDF5 (snapshots are safetensors)")
-    return [f"read, but not obeyed: {', '.join(told)}"] if told else []
+        text.append("snapshot_format HDF5 (snapshots are safetensors)")
+    return [f"read, but not obeyed: {', '.join(text)}"] if text else []
 
 
 def _given(message: BaseModel) -> set[str]:
     """The names of the fields in this message, and in those within it, that are given and change nothing."""
-    known, found = fields(type(message)), set()
+    known, result = fields(type(message)), set()
     for name in message.model_fields_set & known.keys():
         value = getattr(message, name)
         if not known[name].obeyed:
-            found |= {name} if value != known[name].default else set()
+            result |= {name} if value != known[name].default else set()
         elif isinstance(value, Message):
-            found |= _given(value)
-    return found
+            result |= _given(value)
+    return result

@@ -80,7 +80,7 @@ class Site:
         return [t for t in self.dy if t is not None]
 
     @property
-    def wanted(self) -> list[Tensor]:
+    def bottom_gradients(self) -> list[Tensor]:
         """The gradients of bottoms that are wanted, in the bottoms' order."""
         return [t for t in self.dx if t is not None]
 
@@ -206,8 +206,8 @@ class Layer:
 
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         """The tops' dtypes from the bottoms' dtypes: the bottoms' number format; float32 if the layer is a loss."""
-        found = None if self.loss else next((dtype for dtype in bottoms if floating(dtype)), None)
-        return [found or "float32"] * len(self.spec.top)
+        result = None if self.loss else next((dtype for dtype in bottoms if floating(dtype)), None)
+        return [result or "float32"] * len(self.spec.top)
 
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         """The layer's parameters for bottoms of these shapes, in the order of Caffe's blobs."""
@@ -285,7 +285,7 @@ def windows(
 ) -> list[int]:
     """How many windows fit below and beside each other: floor((H + 2p - (d(k-1) + 1)) / s) + 1, and so for W. Raises
     ShapeError if none does."""
-    found = []
+    result = []
     for h, k, s, p, d in zip(shape[2:], kernel, stride, pad, dilation, strict=True):
         reach = d * (k - 1) + 1
         if h + 2 * p < reach:
@@ -293,8 +293,8 @@ def windows(
                 f"a window of {reach} (kernel {k}, dilation {d}) does not fit into {h} + 2 x {p} (pad) "
                 f"of its bottom {text(shape)}"
             )
-        found.append((h + 2 * p - reach) // s + 1)
-    return found
+        result.append((h + 2 * p - reach) // s + 1)
+    return result
 
 
 def addressable(shape: Shape, what: str) -> Shape:

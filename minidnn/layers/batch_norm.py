@@ -63,7 +63,7 @@ class BatchNorm(Layer):
             yield s.op("batch_norm.statistics", [*batch, *sums], sums, attrs, flops=2 * batch[0].size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
+        (x,), (dy,), (dx,) = s.x, s.arriving, s.bottom_gradients
         if self.running():
             yield s.op(
                 "batch_norm.inference_backward", [s.p["variance_sum"], s.p["factor"], dy], [dx],

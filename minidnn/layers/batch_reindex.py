@@ -39,5 +39,5 @@ class BatchReindex(Moving):
         yield s.op("batch_reindex.forward", s.x, [y], flops=y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dy,), (dx,) = s.arriving, s.wanted
+        (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("batch_reindex.backward", [s.x[1], dy], [dx], flops=dy.size)

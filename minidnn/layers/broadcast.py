@@ -25,11 +25,11 @@ def spanned(param: Any, bottoms: Sequence[Shape]) -> tuple[int, Shape]:
         return 0, (1,)
     axis = positive_axis(param.axis, x)
     count = len(bottoms[1]) if len(bottoms) > 1 else len(x) - axis if param.num_axes < 0 else param.num_axes
-    found = x[axis : axis + count]
-    if len(found) < count:
+    result = x[axis : axis + count]
+    if len(result) < count:
         raise ShapeError(f"{count} axes from axis {axis} on are more than the {len(x)} axes of its bottom {text(x)}")
-    if len(bottoms) > 1 and bottoms[1] != found:
+    if len(bottoms) > 1 and bottoms[1] != result:
         raise ShapeError(
-            f"the second bottom is {text(bottoms[1])}, but the first, {text(x)}, has {text(found)} from axis {axis} on"
+            f"the second bottom is {text(bottoms[1])}, but the first, {text(x)}, has {text(result)} from axis {axis} on"
         )
-    return axis, found
+    return axis, result

@@ -58,5 +58,5 @@ class Crop(Moving):
         yield s.op("crop.forward", [x], [y], CropAttrs(self.start(x.shape)), flops=y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dx,) = s.wanted
+        (dx,) = s.bottom_gradients
         yield s.op("crop.backward", s.arriving, [dx], CropAttrs(self.start(dx.shape)), flops=dx.size)

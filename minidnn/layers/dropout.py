@@ -43,5 +43,5 @@ class Dropout(Layer):
             yield s.op("identity.forward", [x], [y], inplace=[(x, y)], flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dy,), (dx,) = s.arriving, s.wanted
+        (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("dropout.backward", [dy, s.iteration], [dx], self.attrs(s), [(dy, dx)], dy.size)

@@ -39,10 +39,10 @@ class Embed(Layer):
 
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         p = self.param
-        found = [Parameter("w", (p.input_dim, p.num_output), p.weight_filler, *self.mults(0))]
+        result = [Parameter("w", (p.input_dim, p.num_output), p.weight_filler, *self.mults(0))]
         if p.bias_term:
-            found.append(Parameter("b", (p.num_output,), p.bias_filler, *self.mults(1)))
-        return found
+            result.append(Parameter("b", (p.num_output,), p.bias_filler, *self.mults(1)))
+        return result
 
     def forward(self, s: Site) -> Iterable[Op]:
         (index,), (y,) = s.x, s.y

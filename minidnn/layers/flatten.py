@@ -30,5 +30,5 @@ class Flatten(Moving):
         yield s.op("flatten.forward", [x], [y], inplace=in_order(x, y), flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dy,), (dx,) = s.arriving, s.wanted
+        (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("flatten.backward", [dy], [dx], inplace=in_order(dy, dx), flops=dx.size)

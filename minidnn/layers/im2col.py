@@ -39,5 +39,5 @@ class Im2col(Layer):
         yield s.op("im2col.forward", [x], [y], self.attrs(), flops=y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dy,), (dx,) = s.arriving, s.wanted
+        (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("im2col.backward", [dy], [dx], self.attrs(), flops=dy.size)

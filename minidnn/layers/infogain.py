@@ -28,13 +28,13 @@ class InfogainLoss(SoftmaxWithLoss):
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         self.refuse_smoothing()
-        found = super().shapes(bottoms[:2])
+        result = super().shapes(bottoms[:2])
         if bool(self.param.source) == (len(bottoms) == 3):
             got = "both" if self.param.source else "neither"
             raise ShapeError(f"expected the matrix as a third bottom, or its file as infogain_loss_param.source; {got}")
         if len(bottoms) == 3:
             self.check(bottoms[2], f"bottom 2 ({self.spec.bottom[2]})", bottoms[0])
-        return found
+        return result
 
     def check(self, shape: Shape, what: str, scores: Shape) -> None:
         """Raise ShapeError unless a matrix of this shape has a row and a column for each class."""
@@ -73,11 +73,11 @@ def read_matrix(path: str) -> np.ndarray:
     if form not in readers:
         raise ShapeError(f"{what} is no {' or '.join(readers)} file")
     try:
-        found = readers[form](path)
+        result = readers[form](path)
     except (OSError, ValueError) as error:
         raise ShapeError(f"{what} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if found.dtype.kind != "f":
-        raise ShapeError(f"{what} holds {found.dtype}; expected float32")
-    if not np.isfinite(found).all():
+    if result.dtype.kind != "f":
+        raise ShapeError(f"{what} holds {result.dtype}; expected float32")
+    if not np.isfinite(result).all():
         raise ShapeError(f"{what} holds numbers that are not finite")
-    return found.astype(np.float32)
+    return result.astype(np.float32)

@@ -46,7 +46,7 @@ class LRN(Layer):
         yield s.op("lrn.forward", [x], [y], self.attrs(s.facts), flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
+        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.bottom_gradients
         attrs = self.attrs(s.facts)
         saved = {"x": [x], "xy": [x, y]}[attrs.saved]
         # Each dx needs the dy of several channels, so minidnn's kernels do not overwrite dy. Under a paper's facts an

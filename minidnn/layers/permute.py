@@ -39,7 +39,7 @@ class Permute(Moving):
         yield s.op("permute.forward", [x], s.y, PermuteAttrs(self.order(len(x.shape))), flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dx,) = s.wanted
+        (dx,) = s.bottom_gradients
         order = self.order(len(dx.shape))
         back = tuple(order.index(i) for i in range(len(order)))
         yield s.op("permute.backward", s.arriving, [dx], PermuteAttrs(back), flops=dx.size)

@@ -72,7 +72,7 @@ class Pooling(Layer):
         yield s.op("pooling.forward", [x], [y, *index], attrs, flops=y.size * math.prod(attrs.kernel))
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
+        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.bottom_gradients
         attrs = self.attrs(x.shape, s.facts)
         saved = saved_of(s, x, y, attrs)
         flops = y.size * (math.prod(attrs.kernel) if attrs.method == "AVE" else 1)

@@ -44,8 +44,8 @@ class Reduction(Layer):
         (x,), (given,), a = s.x, s.arriving, self.attrs(s.x[0])
         dy = self._per_row(s, given, "dy.rows", Role.GRADIENT)
         yield from move(s, given, dy, "backward")
-        saved, pairs = ([], ()) if a.operation == "SUM" else ([x], [(x, t) for t in s.wanted])
-        yield s.op("reduction.backward", [*saved, dy], s.wanted, a, pairs, 2 * x.size)
+        saved, pairs = ([], ()) if a.operation == "SUM" else ([x], [(x, t) for t in s.bottom_gradients])
+        yield s.op("reduction.backward", [*saved, dy], s.bottom_gradients, a, pairs, 2 * x.size)
 
     def _per_row(self, s: Site, t: Tensor, name: str, role: Role) -> Tensor:
         """A tensor with a number per row, which lies as the rows do."""

@@ -38,7 +38,7 @@ class ReLU(Layer):
         yield s.op("relu.forward", [x], [y, *masks], attrs, inplace=[(x, y)], flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
+        (x,), (dy,), (dx,) = s.x, s.arriving, s.bottom_gradients
         (y,) = s.y if s.facts.relu == "xy" else s.survivor
         attrs = self.attrs(s.facts)
         reads = {"y": [y], "xy": [x, y], "mask": [s.extra("mask", y.shape, "uint8")]}[attrs.saved]

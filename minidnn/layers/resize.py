@@ -29,7 +29,7 @@ class _Resize(Layer):
         yield s.op("resize.forward", [x], [y], self.attrs(x.shape), flops=8 * y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
+        (x,), (dy,), (dx,) = s.x, s.arriving, s.bottom_gradients
         yield s.op("resize.backward", [dy], [dx], self.attrs(x.shape), flops=8 * dy.size)
 
 

@@ -49,7 +49,7 @@ def forward(s: Site, a: RowNormAttrs, y: Tensor, parameters: Sequence[Tensor] = 
 
 def backward(s: Site, a: RowNormAttrs, y: Tensor, dy: Tensor) -> Op:
     """The op y dy inverse -> dx, for rows that were normalized to y; dy -> dx if they were not divided."""
-    (dx,) = s.wanted
+    (dx,) = s.bottom_gradients
     reads = [dy] if a.divisor == "NONE" else [y, dy, s.extra("inverse", statistics(dy.shape, a))]
     return s.op("row_norm.backward_data", reads, [dx], a, [(dy, dx)], 6 * dy.size)
 
@@ -97,7 +97,7 @@ class LayerNorm(Layer):
             written = [t or s.extra(f"{name}.grad", s.p[name].shape, role=Role.PARAM_GRADIENT)
                        for name, t in zip(s.p, gradients, strict=True)]  # fmt: skip
             yield s.op("row_norm.backward_filter", reads, written, a, flops=4 * x.size)
-        for dx in s.wanted:
+        for dx in s.bottom_gradients:
             pairs = [(dy, dx), (x, dx)]
             yield s.op("row_norm.backward_data", [*reads, s.p["gamma"]], [dx], a, pairs, 8 * x.size)
 
@@ -157,7 +157,7 @@ class Normalize(Layer):
         if gamma is not None:
             reads, name = [normalized, dy], "backward_filter"
             yield s.op("broadcast.sum_products", reads, [gamma], how, (), 2 * dy.size, name, Pass.BACKWARD)
-        for dx in s.wanted:
+        for dx in s.bottom_gradients:
             scaled, reads = replace(dx, name=f"{s.layer}.normalized.grad"), [dy, s.p["gamma"]]
             yield s.op(
                 "broadcast.multiply", reads, [scaled], how, [(dy, scaled)], dy.size, "backward_scale", Pass.BACKWARD

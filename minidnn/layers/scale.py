@@ -28,13 +28,13 @@ class Scale(Layer):
 
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         p, (_, shape) = self.param, spanned(self.param, bottoms)
-        found = []
+        result = []
         if len(bottoms) == 1:
-            found.append(Parameter("gamma", shape, p.filler, *self.mults(0), float32=True))
+            result.append(Parameter("gamma", shape, p.filler, *self.mults(0), float32=True))
         if p.bias_term:
-            mults = self.mults(len(found))
-            found.append(Parameter("beta", shape, p.bias_filler, *mults, float32=True))
-        return found
+            mults = self.mults(len(result))
+            result.append(Parameter("beta", shape, p.bias_filler, *mults, float32=True))
+        return result
 
     def forward(self, s: Site) -> Iterable[Op]:
         (x, *factor), (y,) = s.x, s.y

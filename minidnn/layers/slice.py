@@ -47,7 +47,7 @@ class Slice(Moving):
 
     def backward(self, s: Site) -> Iterable[Op]:
         """One op writes the whole gradient: it is 0 in the parts of tops that no gradient reaches."""
-        (dx,) = s.wanted
+        (dx,) = s.bottom_gradients
         axis, cuts = self.cuts(dx.shape)
         parts = [(start, dy) for start, dy in zip(cuts, s.dy, strict=False) if dy]
         attrs = ConcatAttrs(axis, tuple(start for start, _ in parts))

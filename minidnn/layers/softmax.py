@@ -45,7 +45,7 @@ class Softmax(Layer):
         yield s.op("softmax.forward", [x], [y], self.attrs(x.shape), [(x, y)], x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (y,), (dy,), (dx,) = s.y, s.arriving, s.wanted
+        (y,), (dy,), (dx,) = s.y, s.arriving, s.bottom_gradients
         yield s.op("softmax.backward", [y, dy], [dx], self.attrs(y.shape), [(dy, dx)], y.size)
 
 
@@ -87,7 +87,7 @@ class SoftmaxWithLoss(Loss):
 
     def gradients(self, s: Site) -> Iterable[Op]:
         x, label = s.x[:2]
-        probability, (dx,) = self.probability(s), s.wanted
+        probability, (dx,) = self.probability(s), s.bottom_gradients
         yield s.op(
             "softmax_loss.backward", [probability, label, *self.matrix(s)], [dx], self.attrs(x.shape),
             [(probability, dx)], x.size,

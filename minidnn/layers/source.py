@@ -47,12 +47,12 @@ class Input(_Source):
             return spec
         return cls.with_shapes(spec, lambda shape: (*shape[:2], side, side) if len(shape) == 4 else shape)
 
-    def given(self) -> tuple[BlobShape, ...]:
+    def listed(self) -> tuple[BlobShape, ...]:
         """The shapes in the message, one for all tops or one for each."""
         return self.param.shape
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        given, tops, what = self.given(), len(self.spec.top), f"{self.field_name}.shape"
+        given, tops, what = self.listed(), len(self.spec.top), f"{self.field_name}.shape"
         if len(given) not in (1, tops):
             raise ShapeError(f"expected one {what}, or {tops} for {tops} tops; got {len(given)}")
         if not all(shape.dim for shape in given):
@@ -78,7 +78,7 @@ class DummyData(Input):
         sides = (side,) * old
         return _changed(spec, height=sides, width=sides) if old else super().with_images(spec, side, shapes_of)
 
-    def given(self):
+    def listed(self):
         """The shapes; num, channels, height and width are their old form."""
         p = self.param
         old = p.num, p.channels, p.height, p.width

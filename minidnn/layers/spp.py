@@ -24,7 +24,7 @@ class SPP(Layer):
 
     def levels(self, shape: Shape, facts: Facts | None = None) -> list[PoolingAttrs]:
         """The poolings of an image of this shape. Raises ShapeError if a level has more windows than fit."""
-        p, found = self.param, []
+        p, result = self.param, []
         saved = facts.pool if facts and p.pool == "MAX" else None
         for level in range(p.pyramid_height):
             windows = 2**level
@@ -35,8 +35,8 @@ class SPP(Layer):
                     f"level {level} of the pyramid has {windows} windows a side, too many for images of "
                     f"{text(shape[2:])}; a pyramid_height of {level} would fit"
                 )
-            found.append(PoolingAttrs(p.pool, kernel, kernel, pad, saved))
-        return found
+            result.append(PoolingAttrs(p.pool, kernel, kernel, pad, saved))
+        return result
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         n, c, *_ = images(bottoms[0])
@@ -56,7 +56,7 @@ class SPP(Layer):
             yield s.op("concat.forward", flat, [y], begins(flat), flops=y.size, name="concat")
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
+        (x,), (dy,), (dx,) = s.x, s.arriving, s.bottom_gradients
         flat = self.parts(s, dy, "flat.grad", Role.GRADIENT)
         if len(flat) > 1:
             yield s.op("concat.backward", [dy], flat, begins(flat), flops=dy.size, name="backward_concat")

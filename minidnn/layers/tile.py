@@ -35,5 +35,5 @@ class Tile(Moving):
         yield s.op("tile.forward", [x], [y], self.attrs(x.shape), flops=y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dy,), (dx,) = s.arriving, s.wanted
+        (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("tile.backward", [dy], [dx], self.attrs(dx.shape), flops=dy.size)

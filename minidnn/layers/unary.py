@@ -55,7 +55,7 @@ class Unary(Layer):
         yield s.op("unary.forward", [x], [y], self.attrs(), inplace=[(x, y)], flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        (dy,), (dx,), attrs = s.arriving, s.wanted, self.attrs()
+        (dy,), (dx,), attrs = s.arriving, s.bottom_gradients, self.attrs()
         saved = {"x": s.x, "y": s.y, "": []}[READS[attrs.function]]
         yield s.op("unary.backward", [*saved, dy], [dx], attrs, inplace=[(dy, dx)], flops=dx.size)
 

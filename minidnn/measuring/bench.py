@@ -16,7 +16,7 @@ from minidnn.costs import geometry
 from minidnn.formats import HALF, floating, usable
 from minidnn.measuring.link import opened
 from minidnn.memory.execution.device import Device, KernelFailed
-from minidnn.memory.execution.runtime import Bound, Call, Runtime
+from minidnn.memory.execution.runtime import BoundCall, Call, Runtime
 from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -29,27 +29,27 @@ NUMBERS = 1 << 20  # different numbers in the arena: NumPy makes 0.1 GB of rando
 PIECE = 64 << 20  # bytes that are copied to the arena at once
 
 Tell = Callable[[int, int, str], object]
-Wanted = Mapping[str, tuple[Op, Algorithm]]
+Ops = Mapping[str, tuple[Op, Algorithm]]
 
 
 def each(
-    device: Device, wanted: Wanted, tell: Tell = lambda done, of, name: None
+    device: Device, ops: Ops, tell: Tell = lambda done, of, name: None
 ) -> Iterator[tuple[str, float | KernelFailed]]:
     """For each of the wanted, its name and its seconds; or the refusal of the device, which has dropped the algorithm.
 
     tell: called as tell(done, of, name) before each
 
     Raises KernelFailed if the whole device has failed, and BadInput if it has refused every algorithm of an op."""
-    if not wanted:
+    if not ops:
         return
-    room = max(_room(op, algorithm) for op, algorithm in wanted.values())
+    room = max(_room(op, algorithm) for op, algorithm in ops.values())
     repeats = REPEATS if device.own_memory else ON_HOST
     best: dict[str, float] = {}
     with opened(device, room, min(room, PIECE)) as runtime:
-        _fill(runtime, room, _format(wanted))
-        ordered = sorted(wanted.items(), key=lambda item: -sum(aligned(t.nbytes) for t in _only_read(item[1][0])))
+        _fill(runtime, room, _format(ops))
+        ordered = sorted(ops.items(), key=lambda item: -sum(aligned(t.nbytes) for t in _only_read(item[1][0])))
         for done, (name, (op, algorithm)) in enumerate(ordered):
-            tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
+            tell(done, len(ops), f"{op.name} [{algorithm.name}]")
             alike = geometry(op)
             try:
                 seconds = timed(runtime, _call(device, runtime, op, algorithm), best.get(alike, math.inf), repeats)
@@ -65,7 +65,7 @@ def timed(runtime: Runtime, call: Call, best: float = math.inf, repeats: int = R
     """The median seconds of one run of `call` on the compute stream, warm.
 
     best: the best seconds of other ways to do the same; a call that is much slower is not measured again"""
-    prepared = runtime.bind([Bound(0, "compute", call)])
+    prepared = runtime.bind([BoundCall(0, "compute", call)])
     first, second = runtime.seconds(prepared), runtime.seconds(prepared)  # the first run warms the caches
     if min(first, second) > SLOW * best:
         return min(first, second)
@@ -104,10 +104,10 @@ def _room(op: Op, algorithm: Algorithm) -> int:
     return sum(aligned(t.nbytes) for t in op.tensors) + aligned(algorithm.workspace)
 
 
-def _format(wanted: Wanted) -> str:
+def _format(ops: Ops) -> str:
     """The narrowest number format of these ops. Two ordinary numbers of 16 bits are an ordinary float32, too."""
-    found = {t.dtype for op, _ in wanted.values() for t in op.tensors}
-    return usable(next((name for name in HALF if name in found), "float32"))
+    result = {t.dtype for op, _ in ops.values() for t in op.tensors}
+    return usable(next((name for name in HALF if name in result), "float32"))
 
 
 def _fill(runtime: Runtime, room: int, format: str) -> None:

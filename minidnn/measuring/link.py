@@ -18,7 +18,7 @@ import numpy as np
 
 from minidnn.costs import bound_by
 from minidnn.memory.execution.device import Device, KernelFailed
-from minidnn.memory.execution.runtime import Bound, Call, Runtime
+from minidnn.memory.execution.runtime import BoundCall, Call, Runtime
 from minidnn.memory.schedule import Stream, aligned
 from minidnn.program import Algorithm, Op, Pass, Tensor
 
@@ -95,7 +95,7 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS, besid
             runtime.write(half, runtime.host[:nbytes])
         both = copies(runtime, nbytes)
 
-        def rate(stream: Stream, *bound: Bound) -> float:
+        def rate(stream: Stream, *bound: BoundCall) -> float:
             return nbytes / median_seconds(runtime, bound, repeats, stream)
 
         return Link(
@@ -108,7 +108,7 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS, besid
         )
 
 
-def copies(runtime: Runtime, nbytes: int, size: int | None = None, at: int = 0) -> tuple[Bound, Bound]:
+def copies(runtime: Runtime, nbytes: int, size: int | None = None, at: int = 0) -> tuple[BoundCall, BoundCall]:
     """Two copies of `size` bytes (None: `nbytes`), one out and one in.
 
     The arena from `at` on and the host have two halves of `nbytes` each. The copy out uses the first halves, the copy
@@ -117,8 +117,8 @@ def copies(runtime: Runtime, nbytes: int, size: int | None = None, at: int = 0) 
     first, last = slice(0, size), slice(2 * nbytes - size, 2 * nbytes)
     there, here = runtime.arena[at : at + 2 * nbytes], runtime.host
     return (
-        Bound(1, "out", runtime.copy(here[first], there[first], "out")),
-        Bound(2, "in", runtime.copy(there[last], here[last], "in")),
+        BoundCall(1, "out", runtime.copy(here[first], there[first], "out")),
+        BoundCall(2, "in", runtime.copy(there[last], here[last], "in")),
     )
 
 
@@ -148,7 +148,7 @@ def computing(device: Device, op: Op, nbytes: int, rounds: int = ROUNDS) -> Comp
         views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
         _, call = first_that_runs(device, runtime, op, views, at)
         both = copies(runtime, nbytes)
-        one = median_seconds(runtime, [Bound(0, "compute", call)], 2, "compute")
+        one = median_seconds(runtime, [BoundCall(0, "compute", call)], 2, "compute")
         copying = max(median_seconds(runtime, [c], 2, c.stream) for c in both)
         times = max(1, min(MOST, int(LONGER * copying / one) + 1))
 
@@ -156,7 +156,7 @@ def computing(device: Device, op: Op, nbytes: int, rounds: int = ROUNDS) -> Comp
             for _ in range(times):
                 call()
 
-        work = Bound(0, "compute", many)
+        work = BoundCall(0, "compute", many)
         alone, *beside, all_ = in_turns(runtime, [[work], [work, both[0]], [work, both[1]], [work, *both]], rounds)
     copied, lost = [], []
     for c, runs in zip(both, beside, strict=True):
@@ -189,18 +189,18 @@ def first_that_runs(
             device.drop(op, algorithm, refusal)
 
 
-def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream) -> float:
+def median_seconds(runtime: Runtime, bound: Sequence[BoundCall], repeats: int, stream: Stream) -> float:
     """The median seconds of the instructions on that stream, as in `medians`."""
     return medians(runtime, bound, repeats)[stream]
 
 
-def medians(runtime: Runtime, bound: Sequence[Bound], repeats: int) -> dict[Stream, float]:
+def medians(runtime: Runtime, bound: Sequence[BoundCall], repeats: int) -> dict[Stream, float]:
     """{stream: the median seconds of its instructions}."""
     (runs,) = in_turns(runtime, [bound], repeats)
     return {stream: median(run[stream] for run in runs) for stream in runs[0]}
 
 
-def in_turns(runtime: Runtime, several: Sequence[Sequence[Bound]], rounds: int) -> list[list[dict[Stream, float]]]:
+def in_turns(runtime: Runtime, several: Sequence[Sequence[BoundCall]], rounds: int) -> list[list[dict[Stream, float]]]:
     """For each of these, by rounds: {stream: seconds of its longest instruction}.
 
     A first round is not counted: in it pages and a library's caches are used for the first time."""
@@ -208,13 +208,13 @@ def in_turns(runtime: Runtime, several: Sequence[Sequence[Bound]], rounds: int) 
     taken: list[list[dict[Stream, float]]] = [[] for _ in several]
     longest = 0.0
     for number in range(rounds + 1):
-        for found, one in zip(taken, prepared, strict=True):
+        for result, one in zip(taken, prepared, strict=True):
             spans, seconds = runtime.run_timed(one)
             longest += seconds
             if number:
-                found.append({stream: 1e-9 for _, stream, _, _ in spans})
+                result.append({stream: 1e-9 for _, stream, _, _ in spans})
                 for _, stream, start, end in spans:
-                    found[-1][stream] = max(found[-1][stream], end - start)
+                    result[-1][stream] = max(result[-1][stream], end - start)
         if number and longest >= ENOUGH:
             break
     return taken

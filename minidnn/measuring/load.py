@@ -25,7 +25,7 @@ class Load:
 
     @classmethod
     def now(cls) -> Load:
-        return cls(perf_counter(), taken(), process_time())
+        return cls(perf_counter(), processor_seconds(), process_time())
 
     def others_until(self, later: Load) -> float | None:
         """The processors that other programs kept at work from now until `later`, on average; None: not known.
@@ -43,14 +43,14 @@ def processors() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
-def taken() -> float | None:
+def processor_seconds() -> float | None:
     """Processor seconds that all programs have taken since the machine's start, on the processors that this process may
     use; None if the system does not say."""
     mine = {f"cpu{number}" for number in processors()}
     try:
         lines = [line.split() for line in STAT.read_text(encoding="utf-8").splitlines()]
-        found = [[int(field) for field in line[1:9]] for line in lines if line and line[0] in mine]
-        ticks = sum(user + nice + system + irq + soft + steal for user, nice, system, _, _, irq, soft, steal in found)
+        result = [[int(field) for field in line[1:9]] for line in lines if line and line[0] in mine]
+        ticks = sum(user + nice + system + irq + soft + steal for user, nice, system, _, _, irq, soft, steal in result)
     except (OSError, ValueError):
         return None
-    return ticks / os.sysconf("SC_CLK_TCK") if found else None
+    return ticks / os.sysconf("SC_CLK_TCK") if result else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from minidnn.costs import Costs, Measurements, key, measured
-from minidnn.costs.parts import JOINS
+from minidnn.costs.parts import PART_COPIES
 from minidnn.measuring.bench import Tell, each
 from minidnn.measuring.link import Link, link
 from minidnn.measuring.steps import within_steps
@@ -28,7 +28,7 @@ from minidnn.program import Algorithm, Op, Program
 def measure(
     device: Device,
     programs: Sequence[Program],
-    known: Measurements,
+    measurements: Measurements,
     again: bool = False,
     tell: Tell = lambda done, of, name: None,
     copies: Callable[[Device], Link] = link,
@@ -41,37 +41,41 @@ def measure(
     failed, and BadInput if the device has refused every algorithm of an op.
     """
     wanted: dict[str, tuple[Op, Algorithm]] = {}
-    for op in (*JOINS.values(), *(op for program in programs for op in program.ops)):
+    for op in (*PART_COPIES.values(), *(op for program in programs for op in program.ops)):
         for algorithm in () if op.on_net else device.algorithms(op):
             k = key(op, algorithm)
-            if k in known.refused and not again:
-                device.drop(op, algorithm, KernelFailed(known.refused[k]))
-            elif again or k not in known.seconds:
+            if k in measurements.refused and not again:
+                device.drop(op, algorithm, KernelFailed(measurements.refused[k]))
+            elif again or k not in measurements.seconds:
                 wanted.setdefault(k, (op, algorithm))
-    link_wanted = again or not (known.bandwidth_out and known.beside)
+    link_wanted = again or not (measurements.bandwidth_out and measurements.beside)
     if wanted or link_wanted:
-        known.check_writable()
+        measurements.check_writable()
     if link_wanted:
-        found = copies(device)
-        known.bandwidth_out, known.bandwidth_in, known.latency = found.out, found.back, found.latency
-        known.beside = found.beside()
+        result = copies(device)
+        measurements.bandwidth_out, measurements.bandwidth_in, measurements.latency = (
+            result.out,
+            result.back,
+            result.latency,
+        )
+        measurements.beside = result.beside()
     try:
         for k, found_alone in each(device, wanted, tell):
             if isinstance(found_alone, KernelFailed):
-                known.refused[k] = str(found_alone)
+                measurements.refused[k] = str(found_alone)
             else:
-                known.seconds[k] = found_alone
-                known.refused.pop(k, None)
+                measurements.seconds[k] = found_alone
+                measurements.refused.pop(k, None)
         if wanted and not device.own_memory:
-            _within_steps(device, programs, known, wanted, tell)
+            _within_steps(device, programs, measurements, wanted, tell)
     finally:  # after Ctrl-C, too, the measurements so far are saved
         if wanted or link_wanted:
-            known.save()
-    return measured(device, known)
+            measurements.save()
+    return measured(device, measurements)
 
 
 def _within_steps(
-    device: Device, programs: Sequence[Program], known: Measurements, wanted: Container[str], tell: Tell
+    device: Device, programs: Sequence[Program], measurements: Measurements, keys: Container[str], tell: Tell
 ) -> None:
     """Replace the wanted seconds in `known` by those within steps of the programs, for a device in host memory."""
     for program in programs:
@@ -81,5 +85,5 @@ def _within_steps(
         def tell_steps(done: int, of: int, name: str = program.name) -> None:
             tell(done, of, f"steps of {name}")
 
-        taken = within_steps(device, program, measured(device, known), free_memory() // 2, tell_steps)
-        known.seconds |= {k: seconds for k, seconds in taken.items() if k in wanted}
+        taken = within_steps(device, program, measured(device, measurements), free_memory() // 2, tell_steps)
+        measurements.seconds |= {k: seconds for k, seconds in taken.items() if k in keys}

@@ -22,7 +22,7 @@ from minidnn.costs import MOST_DRAG
 from minidnn.costs.net import Link
 from minidnn.measuring.link import first_that_runs, opened, ops, workspace
 from minidnn.memory.execution.device import Device
-from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.runtime import BoundCall
 from minidnn.memory.schedule import aligned
 from minidnn.ranks.engine import Engine
 
@@ -41,7 +41,7 @@ LONGER = 3.0  # compute lasts so many times as long as these
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """The number of messages to each other rank, and their seconds."""
 
     messages: int
@@ -49,25 +49,25 @@ class Tried:
     seconds: float
 
 
-def link(engine: Engine, device: Device, tries: int = TRIES) -> tuple[Link, list[Tried]]:
+def link(engine: Engine, device: Device, tries: int = TRIES) -> tuple[Link, list[Trial]]:
     """The link between all ranks of the engine, and the measurements that it was fitted to. Every rank calls it, and
     gets the same.
 
     Raises RankLost."""
-    found = [_tried(engine, count, nbytes, tries) for count, nbytes in TRIED]
-    latency, gap, per_byte = fitted(found, engine.ranks - 1)
+    result = [_trial(engine, count, nbytes, tries) for count, nbytes in TRIED]
+    latency, gap, per_byte = fitted(result, engine.ranks - 1)
     drag, own = _drag(engine, device), OWN / _own(engine, OWN, tries)
     title = f"measured between {engine.ranks} ranks, {device.name}"
-    return Link(1 / per_byte, latency, gap, drag, title, own), found
+    return Link(1 / per_byte, latency, gap, drag, title, own), result
 
 
-def fitted(found: Sequence[Tried], peers: int) -> tuple[float, float, float]:
+def fitted(trials: Sequence[Trial], peers: int) -> tuple[float, float, float]:
     """(latency, gap, seconds per byte) of least squares."""
-    rows = [[1.0, peers * t.messages - 1.0, peers * t.messages * float(t.nbytes)] for t in found]
-    scaled = np.array([[value / t.seconds for value in row] for row, t in zip(rows, found, strict=True)])
+    rows = [[1.0, peers * t.messages - 1.0, peers * t.messages * float(t.nbytes)] for t in trials]
+    scaled = np.array([[value / t.seconds for value in row] for row, t in zip(rows, trials, strict=True)])
     best, error = np.zeros(3), np.inf
     for kept in (list(c) for size in (1, 2, 3) for c in combinations(range(3), size)):
-        part, *_ = np.linalg.lstsq(scaled[:, kept], np.ones(len(found)), rcond=None)
+        part, *_ = np.linalg.lstsq(scaled[:, kept], np.ones(len(trials)), rcond=None)
         off = float(np.sum((scaled[:, kept] @ part - 1) ** 2))
         if off < error and (part >= 0).all() and kept[-1] == 2 and part[-1] > 0:
             best, error = np.zeros(3), off
@@ -76,8 +76,8 @@ def fitted(found: Sequence[Tried], peers: int) -> tuple[float, float, float]:
     return latency, gap, per_byte
 
 
-def _tried(engine: Engine, count: int, nbytes: int, tries: int) -> Tried:
-    return Tried(count, nbytes, _slowest(engine, _messages(engine, count, nbytes), tries))
+def _trial(engine: Engine, count: int, nbytes: int, tries: int) -> Trial:
+    return Trial(count, nbytes, _slowest(engine, _messages(engine, count, nbytes), tries))
 
 
 def _own(engine: Engine, nbytes: int, tries: int) -> float:
@@ -128,16 +128,16 @@ def _drag(engine: Engine, device: Device) -> float:
         views = {t: device.view(runtime.arena[place : place + t.nbytes], t) for t, place in places.items()}
         _, call = first_that_runs(device, runtime, op, views, at)
         messages = _messages(engine, 1, BESIDE)
-        one = max(engine.share(runtime.seconds(runtime.bind([Bound(0, "compute", call)]), 3)))
-        moved = max(engine.share(_tried(engine, 1, BESIDE, 5).seconds))
+        one = max(engine.share(runtime.seconds(runtime.bind([BoundCall(0, "compute", call)]), 3)))
+        moved = max(engine.share(_trial(engine, 1, BESIDE, 5).seconds))
         times = max(1, int(LONGER * moved / one) + 1)
 
         def many() -> None:
             for _ in range(times):
                 call()
 
-        work = Bound(0, "compute", many)
-        both = [runtime.bind(bound) for bound in ([work], [work, Bound(1, "net", messages)])]
+        work = BoundCall(0, "compute", many)
+        both = [runtime.bind(bound) for bound in ([work], [work, BoundCall(1, "net", messages)])]
         alone: list[dict[str, float]] = []
         beside: list[dict[str, float]] = []
         for _ in range(ROUNDS):

@@ -53,25 +53,25 @@ class Steps:
         return trace.seconds
 
     def seconds(
-        self, wanted: Container[Op], typical: Callable[[Sequence[float]], float] = median
+        self, ops: Container[Op], typical: Callable[[Sequence[float]], float] = median
     ) -> dict[str, list[float]]:
         """Seconds of the wanted ops, by their key (costs/cache.py): a list with one number per op that has this key.
 
         typical: makes the number from an op's seconds in all steps"""
-        found: dict[str, list[float]] = {}
+        result: dict[str, list[float]] = {}
         for i, x in enumerate(self.schedule.instructions):
-            if isinstance(x, Compute) and x.op in wanted:
-                found.setdefault(key(x.op, x.algorithm), []).append(max(typical(self.taken[i]), 1e-9))
-        return found
+            if isinstance(x, Compute) and x.op in ops:
+                result.setdefault(key(x.op, x.algorithm), []).append(max(typical(self.taken[i]), 1e-9))
+        return result
 
     def close(self) -> None:
         self.machine.close()
-        self.machine.homes.clear()  # these are views, which would keep the arena alive
+        self.machine.persistent.clear()  # these are views, which would keep the arena alive
 
 
-def with_algorithms(program: Program, costs: Costs, chosen: Mapping[Op, Choice]) -> Arrangement:
+def with_algorithms(program: Program, costs: Costs, choices: Mapping[Op, Choice]) -> Arrangement:
     """The program's plan under liveness, with the chosen algorithm for each op. It is placed but not proved."""
-    return arrange([program], POLICY, replace(costs, choices=lambda op: (chosen[op],)), proof=False)
+    return arrange([program], POLICY, replace(costs, choices=lambda op: (choices[op],)), proof=False)
 
 
 def within_steps(
@@ -87,7 +87,7 @@ def within_steps(
     tell:  called as tell(done, of) before each rank
     """
     offered = {op: _worthwhile(costs.choices(op)) for op in program.ops}
-    found: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
     ranks = max(map(len, offered.values()))
     for rank in range(ranks):
         tell(rank, ranks)
@@ -95,16 +95,16 @@ def within_steps(
         if arrangement.arena + arrangement.host > room:
             return {}
         for name, seconds in _some(device, arrangement, {op for op, c in offered.items() if len(c) > rank}).items():
-            found.setdefault(name, []).extend(seconds)
-    return {name: median(seconds) for name, seconds in found.items()}
+            result.setdefault(name, []).extend(seconds)
+    return {name: median(seconds) for name, seconds in result.items()}
 
 
-def _some(device: Device, arrangement: Arrangement, wanted: Container[Op]) -> dict[str, list[float]]:
+def _some(device: Device, arrangement: Arrangement, ops: Container[Op]) -> dict[str, list[float]]:
     with closing(Steps(device, arrangement)) as steps:
         spent, done = 0.0, 0
         while done < STEPS and spent < ENOUGH:
             spent, done = spent + steps.step(), done + 1
-        return steps.seconds(wanted)
+        return steps.seconds(ops)
 
 
 def _worthwhile(choices: Sequence[Choice]) -> list[Choice]:
@@ -113,7 +113,7 @@ def _worthwhile(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def _fill(machine: Machine, program: Program) -> None:
-    """Give inputs and carried tensors their values: noise as samples, and class 0 as labels.
+    """Give inputs and persistent tensors their values: noise as samples, and class 0 as labels.
 
     Weights are drawn as by He and others, so that activations stay about equally large from layer to layer. Statistics
     and momenta are 0, and a learning rate of 0 keeps all weights."""
@@ -121,7 +121,7 @@ def _fill(machine: Machine, program: Program) -> None:
     for t in program.inputs:
         value = random.standard_normal(t.shape, np.float32) if t.role is Role.INPUT else np.zeros(t.shape)
         machine.write(t, value.astype(t.dtype), program.name)
-    for t in (*program.carried, *program.hosted):
+    for t in (*program.persistent, *program.host_resident):
         machine.set(t, _first(t, random))
 
 

@@ -32,10 +32,10 @@ class BudgetError(BadInput):
         smallest: int,
         host: bool = False,
         worst: Moment | None = None,
-        kept: Sequence[Budgets] = (),
+        budgets: Sequence[Budgets] = (),
     ) -> None:
         super().__init__(message)
-        self.needed, self.smallest, self.host, self.worst, self.kept = needed, smallest, host, worst, tuple(kept)
+        self.needed, self.smallest, self.host, self.worst, self.kept = needed, smallest, host, worst, tuple(budgets)
 
     def __reduce__(self) -> tuple[type[BudgetError], tuple[object, ...]]:
         return type(self), (str(self), self.needed, self.smallest, self.host, self.worst, self.kept)
@@ -63,14 +63,14 @@ class RamError(BudgetError):
 
 
 def refusal(
-    policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, kept: Budgets
+    policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, budgets: Budgets
 ) -> BudgetError:
     """The error for plans that take more than `limit` bytes of the device.
 
     whole: nobody asked for a budget, so the limit is all of the device's memory
     kept:  bytes of the device that the policy's leanest plans take, and a budget of the host that they keep
     """
-    smallest, host = kept
+    smallest, host = budgets
     assert smallest is not None
     largest = max(schedules.values(), key=lambda s: s.arena)
     then = worst(largest, limit, costs)
@@ -90,32 +90,32 @@ def refusal(
         largest.arena,
         smallest,
         worst=then,
-        kept=[(largest.arena if smallest <= limit else smallest, host)],
+        budgets=[(largest.arena if smallest <= limit else smallest, host)],
     )
 
 
 def _reasons(then: Moment) -> str:
     """The live bytes by the reason why they are there, with the largest tensors. Reasons of less than a hundredth of
     the bytes are left out."""
-    found = []
+    result = []
     for why in Why:
         if (held := then.held(why)) * 100 <= then.live:
             continue
-        there = [] if why in (Why.CARRIED, Why.WORKSPACE) else then.of(why)
+        there = [] if why in (Why.PERSISTENT, Why.WORKSPACE) else then.of(why)
         names = [f"{r.name} {text(r.nbytes)}" for r in there[:NAMED]] + ["..."] * (len(there) > NAMED)
-        found.append(f"{why.value} {text(held)}" + (f" ({', '.join(names)})" if names else ""))
-    return ", ".join(found)
+        result.append(f"{why.value} {text(held)}" + (f" ({', '.join(names)})" if names else ""))
+    return ", ".join(result)
 
 
 def host_refusal(
-    policy: str, schedules: Iterable[Schedule], host: int, host_budget: int, kept: Budgets, larger: int | None = None
+    policy: str, schedules: Iterable[Schedule], host: int, host_budget: int, budgets: Budgets, larger: int | None = None
 ) -> BudgetError:
     """The error for plans that take `host` bytes of the host, more than `host_budget`.
 
     kept:   the budget of the device, and the smallest of the host that the policy keeps with it
     larger: the smallest budget of the device that the policy keeps with `host_budget`; None: there is none
     """
-    device, smallest = kept
+    device, smallest = budgets
     assert smallest is not None
     sizes: dict[Tensor, int] = {}
     for s in schedules:
@@ -133,7 +133,7 @@ def host_refusal(
         host,
         smallest,
         host=True,
-        kept=[kept] if larger is None else [kept, (larger, host_budget)],
+        budgets=[budgets] if larger is None else [budgets, (larger, host_budget)],
     )
 
 

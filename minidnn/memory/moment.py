@@ -15,7 +15,7 @@ import numpy as np
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Point
-from minidnn.memory.schedule import Buffer, Compute, Schedule, Stay
+from minidnn.memory.schedule import Buffer, Compute, Residency, Schedule
 from minidnn.program import Algorithm, Role
 
 ROLES = {
@@ -38,7 +38,7 @@ class Why(Enum):
 
     USED = "in use"  # the op reads or writes them
     WORKSPACE = "workspace"  # the op's scratch
-    CARRIED = "carried"  # weights and what belongs to them: they stay from step to step
+    PERSISTENT = "carried"  # weights and what belongs to them: they stay from step to step
     COPIED = "on the way"  # their copy to the host has not ended, or they came back before their use
     KEPT = "kept"  # an op reads them later; they could leave
 
@@ -62,8 +62,8 @@ class Resident:
 
     def row(self) -> dict[str, Any]:
         """The values of a `Resident` (results/policies.py)."""
-        found = {"name": self.name, "tensor_bytes": self.nbytes, "role": self.role, "stays": self.why.value}
-        return {**found, "read": self.read, "over": self.over}
+        result = {"name": self.name, "tensor_bytes": self.nbytes, "role": self.role, "stays": self.why.value}
+        return {**result, "read": self.read, "over": self.over}
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ def worst(schedule: Schedule, limit: int, costs: Costs) -> Moment:
 def moment(schedule: Schedule, point: Point, costs: Costs) -> Moment:
     """The moment of the execution at `point`."""
     compute = _compute(schedule, point)
-    found = [_resident(b, point, compute) for b in schedule.live(point)]
+    result = [_resident(b, point, compute) for b in schedule.live(point)]
     order = list(Why)
-    found.sort(key=lambda r: (order.index(r.why), -r.nbytes))
+    result.sort(key=lambda r: (order.index(r.why), -r.nbytes))
     return Moment(
-        schedule.program.name, compute.op.name, point, len(schedule.plan.order), tuple(found), compute.algorithm,
+        schedule.program.name, compute.op.name, point, len(schedule.plan.order), tuple(result), compute.algorithm,
         costs.least_memory(compute.op),
     )  # fmt: skip
 
@@ -133,36 +133,38 @@ def by_role(schedule: Schedule) -> dict[str, int]:
     """Bytes by role at the live peak; their sum is the live peak.
 
     A buffer that several tensors share counts for the tensor that it holds then, or held last."""
-    found = dict.fromkeys(ROLES.values(), 0)
+    result = dict.fromkeys(ROLES.values(), 0)
     for b in schedule.live(schedule.peak_point):
-        found[ROLES[_holds(b, schedule.peak_point).tensor.role]] += b.nbytes
-    return found
+        result[ROLES[_holds(b, schedule.peak_point).tensor.role]] += b.nbytes
+    return result
 
 
 def _compute(schedule: Schedule, point: Point) -> Compute:
-    found = schedule.instructions[schedule.points[point]]
-    assert isinstance(found, Compute)
-    return found
+    result = schedule.instructions[schedule.points[point]]
+    assert isinstance(result, Compute)
+    return result
 
 
 def _stuck(schedule: Schedule, point: Point) -> Iterator[Buffer]:
-    """The buffers that the op at `point` uses and that are no home of a carried tensor, each once."""
+    """The buffers that the op at `point` uses and that are not of a persistent tensor, each once."""
     x = _compute(schedule, point)
-    stays = (*x.reads, *x.writes, *([] if x.workspace is None else [x.workspace]))
-    return (b for b in dict.fromkeys(s.buffer for s in stays) if not b.home)
+    residencies = (*x.reads, *x.writes, *([] if x.workspace is None else [x.workspace]))
+    return (b for b in dict.fromkeys(s.buffer for s in residencies) if not b.persistent)
 
 
-def _holds(b: Buffer, point: Point) -> Stay:
-    """The stay that the buffer holds at `point`, or held last."""
-    begun = [s for s in b.stays if s.lo <= point]
-    return max(begun, key=lambda s: (s.hi > point, s.lo)) if begun else b.stays[0]
+def _holds(b: Buffer, point: Point) -> Residency:
+    """The residency that the buffer holds at `point`, or held last."""
+    begun = [s for s in b.residencies if s.lo <= point]
+    return max(begun, key=lambda s: (s.hi > point, s.lo)) if begun else b.residencies[0]
 
 
 def _resident(b: Buffer, point: Point, compute: Compute) -> Resident:
-    read, written = ([s.tensor.name for s in stays if s.buffer is b] for stays in (compute.reads, compute.writes))
+    read, written = (
+        [s.tensor.name for s in residencies if s.buffer is b] for residencies in (compute.reads, compute.writes)
+    )
     holds = _holds(b, point)
-    if b.home:
-        return Resident(holds.tensor.name, b.nbytes, ROLES[holds.tensor.role], Why.CARRIED)
+    if b.persistent:
+        return Resident(holds.tensor.name, b.nbytes, ROLES[holds.tensor.role], Why.PERSISTENT)
     if compute.workspace is not None and compute.workspace.buffer is b:
         return Resident("scratch", b.nbytes, "workspace", Why.WORKSPACE)
     role = ROLES[holds.tensor.role]
@@ -174,8 +176,8 @@ def _resident(b: Buffer, point: Point, compute: Compute) -> Resident:
     return Resident(b.name or holds.tensor.name, b.nbytes, role, why)
 
 
-def _on_the_way(s: Stay, point: Point) -> bool:
-    """Whether the stay's copy out has been issued, or its copy back is not awaited yet."""
-    leaves = s.leaves is not None and s.leaves.out is not None and s.leaves.out <= point
-    comes = s.arrives is not None and s.arrives.arrive is not None and point < s.arrives.arrive
+def _on_the_way(s: Residency, point: Point) -> bool:
+    """Whether the residency's copy out has been issued, or its copy back is not awaited yet."""
+    leaves = s.leaves is not None and s.leaves.offload_at is not None and s.leaves.offload_at <= point
+    comes = s.arrives is not None and s.arrives.needed_at is not None and point < s.arrives.needed_at
     return s.lo <= point < s.hi and (leaves or comes)

@@ -13,14 +13,14 @@ from dataclasses import replace
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.lowering.eager import eager
+from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.host import fixed, fixed_together, may_lack_room
 from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import Homes, homes, pinned, place
+from minidnn.memory.lowering.placement import PersistentLayout, persistent_layout, pinned, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
-from minidnn.memory.policies import find, theirs
+from minidnn.memory.policies import find, is_users
 from minidnn.memory.policies.shared.kept import replanned
 from minidnn.memory.policies.users import blamed
 from minidnn.memory.proof.parts import verify_parts
@@ -60,9 +60,11 @@ def arrange(
     host_budget: int | None = None,
     proof: bool = True,
 ) -> Arrangement:
-    """Plan, lower, place and prove every program. The programs share one arena and one home for each carried tensor.
+    """Plan, lower, place and prove every program. The programs share one arena and one fixed offset for each persistent
+    tensor.
 
-    Early inputs take two places on the device. If a budget has no room for them, inputs come by trips within the step.
+    Double-buffered inputs take two places on the device. If a budget has no room for them, inputs come by offloads
+    within the step.
 
     budget:      device bytes; None: all that the device has
     host_budget: bytes on the host, pinned and pageable; None: no limit
@@ -71,10 +73,10 @@ def arrange(
     Raises BudgetError if a budget is exceeded, NoSuchPolicy for an unknown policy, PlanError for a plan file that
     contradicts itself or belongs to another net or device, and PolicyError for a policy of the user's own that fails.
     """
-    if any(program.early for program in programs):
+    if any(program.double_buffered for program in programs):
         with suppress(BudgetError):
             return _arrange(programs, policy, costs, budget, host_budget, proof)
-    return _arrange([program.late() for program in programs], policy, costs, budget, host_budget, proof)
+    return _arrange([program.synchronous_inputs() for program in programs], policy, costs, budget, host_budget, proof)
 
 
 def _arrange(
@@ -87,42 +89,48 @@ def _arrange(
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
     costs = costs if host_budget is None else replace(costs, host=host_budget)
-    found = _made(programs, policy, costs, limit, budget is not None)
-    if not _kept(found, costs, limit):
-        raise _refused(programs, found, costs, limit, budget)
-    found = replace(found, budget=budget)
+    result = _arrangement(programs, policy, costs, limit, budget is not None)
+    if not _keeps(result, costs, limit):
+        raise _refusal(programs, result, costs, limit, budget)
+    result = replace(result, budget=budget)
     if costs.staging is not None and costs.staging.disk is not None:
-        _check_disk(found, costs.staging.disk.most)
+        _check_disk(result, costs.staging.disk.most)
     if proof:
-        with blamed(policy, theirs(policy)):
-            verify_all(found.schedules.values(), limit)
-            verify_parts(programs, found.schedules.values())
-    return found
+        with blamed(policy, is_users(policy)):
+            verify_all(result.schedules.values(), limit)
+            verify_parts(programs, result.schedules.values())
+    return result
 
 
-def _made(programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True) -> Arrangement:
+def _arrangement(
+    programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True
+) -> Arrangement:
     """The policy's plan for these budgets, which it may exceed."""
     return Arrangement.of(policy, tiered(unproved(programs, policy, costs, limit, budgeted), costs.host), limit)
 
 
-def _kept(found: Arrangement, costs: Costs, limit: int) -> bool:
-    return found.arena <= limit and (costs.host is None or found.off_device <= costs.host)
+def _keeps(arrangement: Arrangement, costs: Costs, limit: int) -> bool:
+    return arrangement.arena <= limit and (costs.host is None or arrangement.off_device <= costs.host)
 
 
-def _refused(
-    programs: Sequence[Program], found: Arrangement, costs: Costs, limit: int, budget: int | None
+def _refusal(
+    programs: Sequence[Program], arrangement: Arrangement, costs: Costs, limit: int, budget: int | None
 ) -> BudgetError:
     """The refusal of plans that exceed a budget, with budgets that the policy keeps."""
-    device, host = _smallest(programs, found.policy, costs)
-    if found.arena > limit:
-        return refusal(found.policy, found.schedules, limit, budget is None, costs, (device, host))
+    device, host = _smallest(programs, arrangement.policy, costs)
+    if arrangement.arena > limit:
+        return refusal(arrangement.policy, arrangement.schedules, limit, budget is None, costs, (device, host))
     assert costs.host is not None
-    light = _made(programs, found.policy, replace(costs, host=0), limit, budget is not None)
-    light = light if light.arena <= limit and light.off_device < found.off_device else found
+    light = _arrangement(programs, arrangement.policy, replace(costs, host=0), limit, budget is not None)
+    light = light if light.arena <= limit and light.off_device < arrangement.off_device else arrangement
     return host_refusal(
-        found.policy, found.schedules.values(), found.off_device, costs.host, (budget, light.off_device),
+        arrangement.policy,
+        arrangement.schedules.values(),
+        arrangement.off_device,
+        costs.host,
+        (budget, light.off_device),
         device if host == costs.host else None,
-    )  # fmt: skip
+    )
 
 
 def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[int, int | None]:
@@ -132,9 +140,9 @@ def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[i
     The leanest plan mostly takes most of the host. So larger budgets are tried where it takes too much."""
 
     def keeps(limit: int) -> bool:
-        return _kept(_made(programs, policy, costs, limit), costs, limit)
+        return _keeps(_arrangement(programs, policy, costs, limit), costs, limit)
 
-    lean = _made(programs, policy, costs, 0)
+    lean = _arrangement(programs, policy, costs, 0)
     if not any(may_lack_room(program, costs) for program in programs):
         return lean.arena, None
     assert costs.host is not None
@@ -142,7 +150,7 @@ def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[i
         return lean.arena, lean.off_device
     if keeps(lean.arena):
         return lean.arena, costs.host
-    low, high = lean.arena, _made(programs, policy, costs, ENDLESS).arena
+    low, high = lean.arena, _arrangement(programs, policy, costs, ENDLESS).arena
     if not keeps(high):
         return lean.arena, lean.off_device
     while high - low > high // FINE:
@@ -165,9 +173,9 @@ def unproved(
     `arrange`.
     """
     schedules: dict[str, Schedule] = {}
-    with blamed(policy, theirs(policy)):
+    with blamed(policy, is_users(policy)):
         decided = _decided(programs, find(policy, budgeted), costs.sustained, limit)
-        at = homes(*(program for program, _ in decided))
+        at = persistent_layout(*(program for program, _ in decided))
         for program, plan in decided:
             if costs.sustained is not costs:
                 plan = replace(plan, bound=None)  # what stays in the ring or in memory spares the disk
@@ -185,72 +193,76 @@ def unproved(
             placed = place(listing, at)
             # A search for an arena within the limit may find one where the search for the lowest arena does not.
             placed = placed if placed.arena <= limit else place(listing, at, limit)
-            schedules[program.name] = _eager(placed, costs) if plan.eager and costs.staging is None else placed
+            schedules[program.name] = _asap(placed, costs) if plan.asap and costs.staging is None else placed
     return schedules
 
 
 def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: int) -> list[tuple[Program, Plan]]:
     """Each program with its plan. A tensor that lives on the host in one plan does so in all: a program whose plan has
     it on the device is planned again."""
-    found: dict[str, tuple[Program, Plan]] = {}
-    pending, hosted = list(programs), set[Tensor]()
+    result: dict[str, tuple[Program, Plan]] = {}
+    pending, host_resident = list(programs), set[Tensor]()
     while pending:
-        for program in (p.hosting(hosted) for p in pending):
-            base = homes(*(p.hosting(hosted) for p in programs))
-            others = base.nbytes - homes(program).nbytes  # bytes that only others carry: the policy cannot use them
-            left = _beside(costs, program, base, [found.get(p.name, (p, None)) for p in programs])
+        for program in (p.with_host_resident(host_resident) for p in pending):
+            base = persistent_layout(*(p.with_host_resident(host_resident) for p in programs))
+            # bytes that only others carry: the policy cannot use them
+            others = base.nbytes - persistent_layout(program).nbytes
+            left = _costs_less_others(costs, program, base, [result.get(p.name, (p, None)) for p in programs])
             plan = decide(program, left, max(0, limit - others))
-            if program.name in found and plan.bound is not None:  # the first one was for all homes
-                plan = replace(plan, bound=min(plan.bound, found[program.name][1].bound or plan.bound))
-            found[program.name] = (plan.program or program).hosting(plan.hosted), plan
-            hosted |= plan.hosted
-        pending = [p for p in programs if not hosted.isdisjoint(found[p.name][0].carried)]
-    return list(found.values())
+            if program.name in result and plan.bound is not None:  # the first one was for all layouts
+                plan = replace(plan, bound=min(plan.bound, result[program.name][1].bound or plan.bound))
+            result[program.name] = (plan.program or program).with_host_resident(plan.host_resident), plan
+            host_resident |= plan.host_resident
+        pending = [p for p in programs if not host_resident.isdisjoint(result[p.name][0].persistent)]
+    return list(result.values())
 
 
-def _beside(costs: Costs, program: Program, at: Homes, every: Sequence[tuple[Program, Plan | None]]) -> Costs:
+def _costs_less_others(
+    costs: Costs, program: Program, at: PersistentLayout, every: Sequence[tuple[Program, Plan | None]]
+) -> Costs:
     """The costs, with the host bytes that the other programs leave to this one. A program with a plan takes the plan's
     bytes, another one the least it can. The programs use the bytes of a ring in turns.
 
-    at:    the homes that all share
+    at:    the persistent layout that all share
     every: all programs, with their plans
     """
     if costs.host is None:
         return costs
-    taken = at.host_bytes - homes(program).host_bytes
+    taken = at.host_bytes - persistent_layout(program).host_bytes
     for other, plan in every:
         if other.name != program.name:
             known = None if plan is None or costs.staging is not None else complete(other, costs, plan)
-            taken += (fixed(other) if known is None else pinned(other, known)) - homes(other).host_bytes
+            taken += (fixed(other) if known is None else pinned(other, known)) - persistent_layout(other).host_bytes
     return replace(costs, host=max(0, costs.host - taken))
 
 
-def _check_disk(found: Arrangement, most: int | None) -> None:
+def _check_disk(arrangement: Arrangement, most: int | None) -> None:
     """Raise DiskError if the plan takes more than `most` bytes of the disk."""
-    if most is not None and found.on_disk > most:
+    if most is not None and arrangement.on_disk > most:
         raise DiskError(
-            f"{found.policy} puts {text(found.on_disk)} on the disk, where {text(most)} may be used: give "
-            f"{found.on_disk} bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
-            found.on_disk,
-            found.on_disk,
+            f"{arrangement.policy} puts {text(arrangement.on_disk)} on the disk, where {text(most)} may be used: give "
+            f"{arrangement.on_disk} bytes there, or a host budget of {_host_for(arrangement, most)} bytes, to keep "
+            f"more in memory",
+            arrangement.on_disk,
+            arrangement.on_disk,
             host=True,
         )
 
 
-def _host_for(found: Arrangement, most: int) -> int:
+def _host_for(arrangement: Arrangement, most: int) -> int:
     """A host budget, nearly the smallest, with which the plan takes at most `most` bytes of the disk."""
-    low, high = found.off_device, found.off_device + found.disk
+    low, high = arrangement.off_device, arrangement.off_device + arrangement.disk
     while high - low > BLOCK:
         middle = (low + high) // 2
-        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).on_disk > most:
+        if Arrangement.of(arrangement.policy, tiered(arrangement.schedules, middle), None).on_disk > most:
             low = middle
         else:
             high = middle
     return high
 
 
-def _eager(placed: Schedule, costs: Costs) -> Schedule:
+def _asap(schedule: Schedule, costs: Costs) -> Schedule:
     """The schedule with copies back that begin as soon as they can, unless the step then takes longer (Costs.drag)."""
-    found = eager(placed)
-    longer = simulate(found, costs).seconds > simulate(placed, costs).seconds * (1 + ROUNDING)
-    return placed if longer else found
+    result = asap(schedule)
+    longer = simulate(result, costs).seconds > simulate(schedule, costs).seconds * (1 + ROUNDING)
+    return schedule if longer else result

@@ -3,8 +3,9 @@
 There are three: compute, out and in. With a store there are also store and load, among several ranks `net`, and `host`
 if the host runs ops.
 
-A Stay is one residency of a tensor on the device. It begins with a write or a copy back, and ends after the last access
-or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. Each Buffer gets one offset.
+A Residency is one uninterrupted time of a tensor on the device. It begins with a write or a copy back, and ends after
+the last access or with an offload. Residencies that share bytes (in-place results, slots) form a Buffer. Each Buffer
+gets one offset.
 
 A schedule prints like a disassembly, and golden tests compare that text.
 """
@@ -18,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from minidnn.costs import Staging
-from minidnn.memory.plan import Plan, Point, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Point
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
 from minidnn.visible import visible
@@ -26,22 +27,22 @@ from minidnn.visible import visible
 Stream = Literal["compute", "out", "in", "store", "load", "net", "host"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "load", "net", "host")
 BY_HOST: tuple[Stream, ...] = ("store", "load", "host")  # those that the host runs, whatever the device
-NAMED = 8  # stays that a label names at most
+NAMED = 8  # residencies that a label names at most
 HEADER = 64  # bytes before a tensor's values in the store (memory/execution/compression.py)
 ALIGNMENT = 256  # bytes; cuDNN, oneDNN and coalesced access want it, and it is cudaMalloc's granularity
 BLOCK = 4096  # bytes; what a disk writes and reads directly is a multiple of it, in memory and on the disk
 
 
 @dataclass(eq=False)
-class Stay:
+class Residency:
     """One residency of one tensor over the half-open interval [lo, hi) of points."""
 
     tensor: Tensor
-    n: int  # the n-th stay of its tensor, from 0
+    n: int  # the n-th residency of its tensor, from 0
     lo: Point
     hi: Point
-    arrives: Trip | None = None  # the trip that brought it; None: a write began it
-    leaves: Trip | None = None
+    arrives: OffloadInterval | None = None  # the offload interval that brought it; None: a write began it
+    leaves: OffloadInterval | None = None
     buffer: Buffer = field(init=False, repr=False)
 
     def __repr__(self) -> str:
@@ -50,19 +51,20 @@ class Stay:
 
 @dataclass(eq=False)
 class Buffer:
-    """Bytes at one offset over [lo, hi), used by one stay or by several that share them."""
+    """Bytes at one offset over [lo, hi), used by one residency or by several that share them."""
 
     nbytes: int
     lo: Point
     hi: Point
-    stays: list[Stay] = field(default_factory=list)
+    residencies: list[Residency] = field(default_factory=list)
     name: str = ""  # a slot's name
-    home: bool = False  # of a carried tensor: allocated before the step begins and after it ends (see `room`)
+    persistent: bool = False  # of a persistent tensor: allocated before the step begins and after it ends (see `room`)
 
     @property
     def label(self) -> str:
-        """The slot's name, or the names of the stays; of more than NAMED stays only the first two and the last."""
-        names = list(dict.fromkeys(repr(s) for s in self.stays))
+        """The slot's name, or the names of the residencies; of more than NAMED residencies only the first two and the
+        last."""
+        names = list(dict.fromkeys(repr(s) for s in self.residencies))
         if len(names) > NAMED:
             names[2:-1] = [f"({len(names) - 3} more)"]
         return self.name or "=".join(names)
@@ -90,19 +92,19 @@ class Compute:
     """Roughly: kernels[op](algorithm, *reads, *writes) on the compute stream; run > 0 is a recomputation.
 
     A communication between ranks (Op.on_net) is one, too, on the stream net. So is an op that the host runs, on the
-    stream host (Plan.beside): kernels[op](algorithm, *host[reads], *host[writes]). It has no stays."""
+    stream host (Plan.host_ops): kernels[op](algorithm, *host[reads], *host[writes]). It has no residencies."""
 
     op: Op
     run: int
     algorithm: Algorithm
-    reads: tuple[Stay, ...]
-    writes: tuple[Stay, ...]
-    workspace: Stay | None
+    reads: tuple[Residency, ...]
+    writes: tuple[Residency, ...]
+    workspace: Residency | None
     stream: Stream = "compute"
 
 
 @dataclass(frozen=True, eq=False)
-class Leg:
+class StagingSlot:
     """Bytes of the pinned ring that hold a tensor on its way to or from the host (memory/lowering/staging.py)."""
 
     tensor: Tensor
@@ -112,35 +114,38 @@ class Leg:
 
 @dataclass(frozen=True, eq=False)
 class Offload:
-    """Roughly: host[stay.tensor][:] = stay, on the out stream; with a leg, into the leg's part of the ring."""
+    """Roughly: host[residency.tensor][:] = residency, on the out stream; with a staging slot, into the staging slot's
+    part of the ring."""
 
-    stay: Stay
+    residency: Residency
     stream: Stream = "out"
-    leg: Leg | None = None
+    staging_slot: StagingSlot | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Prefetch:
-    """Roughly: stay[:] = host[stay.tensor], on the in stream; with a leg, from the leg's part of the ring."""
+    """Roughly: residency[:] = host[residency.tensor], on the in stream; with a staging slot, from the staging slot's
+    part of the ring."""
 
-    stay: Stay
+    residency: Residency
     stream: Stream = "in"
-    leg: Leg | None = None
+    staging_slot: StagingSlot | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Stash:
-    """Roughly: store[leg.tensor] = ring[leg], by the host: into ordinary memory, perhaps packed, or to a disk."""
+    """Roughly: store[staging slot.tensor] = ring[staging slot], by the host: into ordinary memory, perhaps packed, or
+    to a disk."""
 
-    leg: Leg
+    staging_slot: StagingSlot
     stream: Stream = "store"
 
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """Roughly: ring[leg] = store[leg.tensor], by the host itself."""
+    """Roughly: ring[staging slot] = store[staging slot.tensor], by the host itself."""
 
-    leg: Leg
+    staging_slot: StagingSlot
     stream: Stream = "load"
 
 
@@ -164,16 +169,16 @@ class Listing:
     instructions: tuple[Instruction, ...]
     buffers: tuple[Buffer, ...]
     points: tuple[int, ...]  # instruction index of each execution's Compute
-    ring: int = 0  # bytes of pinned memory; a tensor passes through it in a leg of its own
+    ring: int = 0  # bytes of pinned memory; a tensor passes through it in a staging slot of its own
     staging: Staging | None = None
     disk_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of the stashed tensors that lie on the disk
 
     def curve(self, roles: frozenset[Role] | None = None) -> np.ndarray:
         """Exact bytes live at each execution, int64 (executions,); with `roles`, only of tensors with these roles.
 
-        A shared buffer counts with the role of its first stay's tensor.
+        A shared buffer counts with the role of its first residency's tensor.
         """
-        counted = (b for b in self.buffers if roles is None or b.stays[0].tensor.role in roles)
+        counted = (b for b in self.buffers if roles is None or b.residencies[0].tensor.role in roles)
         return live_bytes(counted, len(self.plan.order), lambda b: b.nbytes)
 
     def live(self, point: Point) -> list[Buffer]:
@@ -194,7 +199,8 @@ class Schedule(Listing):
     placement: str = ""  # the heuristic that found it
     host_offset: Mapping[Tensor, int] = field(default_factory=dict)
     host_bytes: int = 0  # pinned bytes, without the ring
-    host_shared: int = 0  # the first of these: homes of hosted tensors, which all programs of a net share
+    # the first of these: fixed offsets of host-resident tensors, which all programs of a net share
+    host_shared: int = 0
     store_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of stashed tensors, in pageable memory
     store_bytes: int = 0
     disk_bytes: int = 0
@@ -217,7 +223,9 @@ class Arrangement:
     policy: str
     schedules: Mapping[str, Schedule]
     arena: int  # bytes: the largest arena of the schedules
-    host: int  # bytes: the homes of hosted tensors, then each program's own bytes, so that its inputs wait for no other
+    # bytes: the fixed offsets of host-resident tensors, then each program's own bytes, so that its inputs wait for no
+    # other
+    host: int
     # program; then the ring
     budget: int | None = None  # device bytes that the caller allows
     ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
@@ -238,11 +246,12 @@ class Arrangement:
         return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store, disk, undo)
 
     def host_bases(self) -> dict[str, int]:
-        """{program's name: how many bytes behind its `host_offset` its own places lie}; homes lie at their offsets."""
-        found, base = {}, 0
+        """{program's name: how many bytes behind its `host_offset` its own places lie}; host-resident tensors lie at
+        their offsets."""
+        result, base = {}, 0
         for name, s in self.schedules.items():
-            found[name], base = base, base + s.host_bytes - s.host_shared
-        return found
+            result[name], base = base, base + s.host_bytes - s.host_shared
+        return result
 
     def __repr__(self) -> str:
         return f"<arrangement of {', '.join(self.schedules)} by {self.policy}: arena {text(self.arena)}>"
@@ -280,15 +289,16 @@ def aligned(nbytes: int, to: int = ALIGNMENT) -> int:
 
 
 def room(program: Program, t: Tensor) -> int:
-    """Bytes of a tensor's buffer on the device. An early input has two places, the second `aligned(nbytes)` behind the
+    """Bytes of a tensor's buffer on the device. A double-buffered input has two places, the second `aligned(nbytes)`
+    behind the
     first: a step reads one while the next batch is copied to the other."""
-    return 2 * aligned(t.nbytes) if t in program.early else t.nbytes
+    return 2 * aligned(t.nbytes) if t in program.double_buffered else t.nbytes
 
 
 def changing(program: Program) -> tuple[Tensor, ...]:
     """The tensors that live from step to step and that a step of the program writes."""
     written = {t for op in program.ops for t in op.writes}
-    return tuple(t for t in program.late().lasting if t in written)
+    return tuple(t for t in program.synchronous_inputs().lasting if t in written)
 
 
 def changed(schedules: Iterable[Schedule]) -> tuple[Tensor, ...]:
@@ -316,7 +326,7 @@ def listing(schedule: Schedule) -> list[str]:
     if schedule.staging is not None:
         lines[0] += f", ring {text(schedule.ring)}, store {text(schedule.store_bytes)}"
         lines[0] += f", disk {text(schedule.disk_bytes)}" if schedule.disk_bytes else ""
-    for b in sorted((b for b in schedule.buffers if b.home), key=where.__getitem__):
+    for b in sorted((b for b in schedule.buffers if b.persistent), key=where.__getitem__):
         lines.append(f"      home      {b.label}  @{where[b]}  {text(b.nbytes)}")
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, (Alloc, Free)):
@@ -330,12 +340,14 @@ def listing(schedule: Schedule) -> list[str]:
             line = f"wait      {x.stream} on {x.on}"
         elif isinstance(x, (Stash, Fetch)):
             verb = "stash" if isinstance(x, Stash) else "fetch"
-            line = f"{verb:9} {x.leg.tensor.name}  {text(x.leg.tensor.nbytes)}  ring {x.leg.at}"
-            on_disk = schedule.disk_offset.get(x.leg.tensor)
+            line = (
+                f"{verb:9} {x.staging_slot.tensor.name}  {text(x.staging_slot.tensor.nbytes)}  ring {x.staging_slot.at}"
+            )
+            on_disk = schedule.disk_offset.get(x.staging_slot.tensor)
             line += "" if on_disk is None else f"  disk {on_disk}"
         else:
             verb = "offload" if isinstance(x, Offload) else "prefetch"
-            line = f"{verb:9} {x.stay!r}  {text(x.stay.tensor.nbytes)}"
-            line += f"  ring {x.leg.at}" if x.leg is not None else ""
+            line = f"{verb:9} {x.residency!r}  {text(x.residency.tensor.nbytes)}"
+            line += f"  ring {x.staging_slot.at}" if x.staging_slot is not None else ""
         lines.append(f"{i:5} {line}")
     return lines

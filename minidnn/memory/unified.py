@@ -21,7 +21,8 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.sizes import text
 
 ATTEMPTS = 4  # plans of a policy that sends tensors to the host all the same
-LEGS = 2  # of the largest tensor that may travel, in a ring that nobody gave a size: one comes while another one leaves
+# of the largest tensor that may travel, in a ring that nobody gave a size: one comes while another one leaves
+STAGING_SLOTS = 2
 
 
 class TotalError(BudgetError):
@@ -45,16 +46,16 @@ def arrange_unified(
 
     Raises TotalError if no plan of the policy keeps the total, and what `arrange` raises.
     """
-    found: list[Arrangement] = []
+    result: list[Arrangement] = []
     refused: list[BudgetError] = []
     for staging in _stagings(programs, costs.staging):
         try:
-            found.append(_within(programs, policy, replace(costs, staging=staging), total, budget, host_budget))
+            result.append(_within(programs, policy, replace(costs, staging=staging), total, budget, host_budget))
         except BudgetError as error:
             refused.append(error)
-    if not found:
+    if not result:
         raise min(refused, key=lambda error: error.smallest)
-    return min(found, key=lambda arrangement: _seconds(arrangement.schedules[programs[0].name], costs))
+    return min(result, key=lambda arrangement: _seconds(arrangement.schedules[programs[0].name], costs))
 
 
 def _seconds(schedule: Schedule, costs: Costs) -> float:
@@ -69,7 +70,7 @@ def _within(
     for _ in range(ATTEMPTS):
         limit = max(0, total - host)
         try:
-            found = arrange(programs, policy, costs, limit if budget is None else min(limit, budget), room)
+            result = arrange(programs, policy, costs, limit if budget is None else min(limit, budget), room)
         except BudgetError as error:
             larger = [device for device, beside in error.kept if device is not None and beside == room]
             if error.host and larger and budget is None:
@@ -80,10 +81,10 @@ def _within(
             if error.host or (budget is not None and budget < limit):
                 raise
             raise _refusal(policy, error.smallest + host, total, f": {error}") from None
-        if found.arena + found.off_device <= total:
-            return replace(found, budget=budget)
-        host = found.off_device
-    raise _refusal(policy, found.arena + found.off_device, total)
+        if result.arena + result.off_device <= total:
+            return replace(result, budget=budget)
+        host = result.off_device
+    raise _refusal(policy, result.arena + result.off_device, total)
 
 
 def _refusal(policy: str, smallest: int, total: int, why: str = "") -> TotalError:
@@ -100,11 +101,15 @@ def least_host(programs: Sequence[Program], staging: Staging | None) -> int:
     return least if staging is None else aligned(least, BLOCK) + aligned(staging.ring, BLOCK)
 
 
-def _stagings(programs: Sequence[Program], given: Staging | None) -> Iterator[Staging | None]:
+def _stagings(programs: Sequence[Program], staging: Staging | None) -> Iterator[Staging | None]:
     """Without a disk a ring takes bytes of the same memory, and saves none."""
     yield None
-    if given is not None and given.disk is not None:
-        yield given if given.ring else replace(given, ring=LEGS * aligned(max(map(_largest, programs)), BLOCK))
+    if staging is not None and staging.disk is not None:
+        yield (
+            staging
+            if staging.ring
+            else replace(staging, ring=STAGING_SLOTS * aligned(max(map(_largest, programs)), BLOCK))
+        )
 
 
 def _largest(program: Program) -> int:
@@ -113,4 +118,4 @@ def _largest(program: Program) -> int:
 
 
 def _leaves(t: Tensor, program: Program) -> bool:
-    return t.role in (Role.ACTIVATION, Role.GRADIENT) and t not in program.carried
+    return t.role in (Role.ACTIVATION, Role.GRADIENT) and t not in program.persistent

@@ -142,7 +142,7 @@ class Layers:
 L = Layers()
 
 
-def written(define: Callable[[], Any]) -> list[dict[str, Any]]:
+def layers_of(define: Callable[[], Any]) -> list[dict[str, Any]]:
     """Call `define` and return the layers that it records, as plain values."""
     writer = Writer()
     token = _writing.set(writer)
@@ -162,9 +162,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _tops(kind: str, name: str, given: Any) -> list[str]:
-    if given is not None:
-        return [given] if isinstance(given, str) else list(given)
+def _tops(kind: str, name: str, value: Any) -> list[str]:
+    if value is not None:
+        return [value] if isinstance(value, str) else list(value)
     return list(TOPS.get(kind, (name,)))
 
 

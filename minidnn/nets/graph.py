@@ -211,9 +211,9 @@ def check_shared(graph: Graph, other: Graph) -> None:
 
 def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
     """The bottoms' dtypes. Raises ShapeError if they have two number formats, unless the layer is a loss."""
-    found = sorted({dtype for dtype in bottoms if floating(dtype)})
-    if len(found) > 1 and not layer.loss:
-        raise ShapeError(f"its bottoms are {' and '.join(found)}, and a layer takes numbers of one format")
+    result = sorted({dtype for dtype in bottoms if floating(dtype)})
+    if len(result) > 1 and not layer.loss:
+        raise ShapeError(f"its bottoms are {' and '.join(result)}, and a layer takes numbers of one format")
     return bottoms
 
 

@@ -21,7 +21,7 @@ from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
 from minidnn.layers.source import Data
-from minidnn.nets.define import written
+from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.nets.sharing import owners
 from minidnn.schema import (
@@ -67,7 +67,7 @@ class Net:
         data: dict[str, Any] = {"name": name}
         data |= {"force_backward": True} if self.force_backward else {}
         data |= {"state": dict(self.state)} if self.state else {}
-        data["layer"] = written(lambda: define(*bound.args, **bound.kwargs))
+        data["layer"] = layers_of(lambda: define(*bound.args, **bound.kwargs))
         self._take(check_net(Document(data, what=f"net {name}"), LAYERS), batch)
 
     @classmethod
@@ -96,12 +96,12 @@ class Net:
         return Net._of(check_net(document, LAYERS, at), batch)
 
     @staticmethod
-    def _of(checked: CheckedNet, batch: int | None, made: bool = True) -> Net:
+    def _of(checked: CheckedNet, batch: int | None, new: bool = True) -> Net:
         net = Net.__new__(Net)
-        net._take(checked, batch, made)
+        net._take(checked, batch, new)
         return net
 
-    def _take(self, checked: CheckedNet, batch: int | None = None, made: bool = True) -> None:
+    def _take(self, checked: CheckedNet, batch: int | None = None, new: bool = True) -> None:
         """`made`: whether the net is new; of one that is changed, a phase is resolved when it is used."""
         parameter = checked.parameter if batch is None else _with_batch(checked.parameter, batch)
         self.parameter = parameter
@@ -110,7 +110,7 @@ class Net:
         self.force_backward = parameter.force_backward
         self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
-        self._resolved = {phase: graph for phase in PHASES if made and (graph := self._first(phase))}
+        self._resolved = {phase: graph for phase in PHASES if new and (graph := self._first(phase))}
 
     # ---- as a value
 
@@ -129,13 +129,13 @@ class Net:
 
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
-        return Net._of(replace(self._checked, parameter=self.parameter), batch, made=False)
+        return Net._of(replace(self._checked, parameter=self.parameter), batch, new=False)
 
     def with_images(self, side: int) -> Net:
         """This net with square images of `side` pixels a side from each Data and Input layer.
 
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
-        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, made=False)
+        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, new=False)
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
@@ -144,12 +144,12 @@ class Net:
         parameter, replaced = _without_data(self.parameter)
         if not replaced:
             return self, {}
-        return Net._of(replace(self._checked, parameter=parameter), None, made=False), replaced
+        return Net._of(replace(self._checked, parameter=parameter), None, new=False), replaced
 
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
-        return Net._of(replace(self._checked, parameter=parameter), None, made=False)
+        return Net._of(replace(self._checked, parameter=parameter), None, new=False)
 
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
@@ -232,12 +232,12 @@ class Net:
 
     def drawn(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, Rows]:
         """Like `initial`, but drawn a few rows at a time, in Caffe's blob shapes."""
-        found: dict[str, Rows] = {}
+        result: dict[str, Rows] = {}
         for node in self.graph(phase, state).layers:
             for p in node.parameters:
-                if (name := node.tensor_name(p)) not in found:  # of layers that share it, the first has the filler
-                    found[name] = fill(p.filler, p.blob_shape or p.shape, seed, name)
-        return found
+                if (name := node.tensor_name(p)) not in result:  # of layers that share it, the first has the filler
+                    result[name] = fill(p.filler, p.blob_shape or p.shape, seed, name)
+        return result
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:

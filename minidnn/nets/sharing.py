@@ -17,12 +17,12 @@ from minidnn.schema import LayerParameter
 
 def owners(layers: Iterable[LayerParameter]) -> dict[str, str]:
     """The first layer, of all phases, for each name of a parameter."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for layer in layers:
         for entry in layer.param:
             if entry.name:
-                found.setdefault(entry.name, layer.name)
-    return found
+                result.setdefault(entry.name, layer.name)
+    return result
 
 
 class Sharing:

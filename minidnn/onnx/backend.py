@@ -33,18 +33,18 @@ class Model:
         reader = walk(self.model, "model", None, values)
         wanted = [o.name for o in graph.output]
         blobs = {name: reader.blobs[name] for name in wanted if name in reader.blobs}
-        found: dict[str, np.ndarray] = {}
+        result: dict[str, np.ndarray] = {}
         if blobs:
             net = Net.from_document(Document({"name": "model", "layer": reader.layers}, what="model"))
             given = {reader.blobs[n]: v for n, v in values.items() if n in reader.blobs}
-            found = {**given, **self._outputs(net, reader, given, blobs.values())}
-        return [found[blobs[name]] if name in blobs else reader.constants[name] for name in wanted]
+            result = {**given, **self._outputs(net, reader, given, blobs.values())}
+        return [result[blobs[name]] if name in blobs else reader.constants[name] for name in wanted]
 
     def _outputs(
-        self, net: Net, reader: Reader, given: Mapping[str, np.ndarray], blobs: Iterable[str]
+        self, net: Net, reader: Reader, inputs: Mapping[str, np.ndarray], blobs: Iterable[str]
     ) -> dict[str, np.ndarray]:
         """The values of those blobs that layers compute."""
-        kept = _kept(net, blobs)
+        kept = _unread(net, blobs)
         if not kept:
             return {}
         with Session(net, device=self.device, keep=kept) as session:
@@ -52,12 +52,12 @@ class Model:
                 layer, blob = name.rsplit("/", 1)
                 session.params[layer][blob] = value
             for tensor in session.programs["TEST"].inputs:
-                session.machine.write(tensor, given[tensor.name].astype(tensor.dtype), "TEST")
+                session.machine.write(tensor, inputs[tensor.name].astype(tensor.dtype), "TEST")
             session.step("TEST")
             return {b.name: session.machine.read(b.tensor, "TEST") for b in session.outputs("TEST")}
 
 
-def _kept(net: Net, blobs: Any) -> list[str]:
+def _unread(net: Net, blobs: Any) -> list[str]:
     made = {top for layer in net.layers if layer.type != "Input" for top in layer.top}
     return [b for b in dict.fromkeys(blobs) if b in made]
 

@@ -30,8 +30,8 @@ class Node:
         self.type: str = proto.op_type
         self.inputs: list[str] = list(proto.input)
         self.outputs: list[str] = list(proto.output)
-        found = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
-        self.attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in found.items()}
+        result = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+        self.attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in result.items()}
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.attributes.get(name, default)
@@ -67,10 +67,10 @@ class Reader:
 
     def constant(self, name: str, what: str) -> np.ndarray:
         """The numbers of a value. Raises Refused if they are known only when the net runs."""
-        found = self.known(name)
-        if found is None:
+        result = self.known(name)
+        if result is None:
             raise Refused(f"its {what}, {name!r}, is computed as the net runs; it must be a constant")
-        return found
+        return result
 
     def known(self, name: str) -> np.ndarray | None:
         """The numbers of a value; None if they are not known, or if there is no value."""
@@ -102,12 +102,12 @@ class Reader:
     def unused(self, name: str) -> str:
         """A name for a layer or blob that no other has, from a name in the file."""
         clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.") or "value"
-        found, k = clean, 1
-        while found in self.names:
+        result, k = clean, 1
+        while result in self.names:
             k += 1
-            found = f"{clean}_{k}"
-        self.names.add(found)
-        return found
+            result = f"{clean}_{k}"
+        self.names.add(result)
+        return result
 
     def layer(
         self,

@@ -51,15 +51,15 @@ def from_model(
     model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray], loss: bool = False
 ) -> tuple[Net, Weights]:
     """The net of a model in memory; `source` is its name in errors, `values` the numbers of some inputs."""
-    found = walk(model, source, batch, values)
+    result = walk(model, source, batch, values)
     outputs = [o.name for o in model.graph.output]
     name = Path(source).stem or model.graph.name
     if loss:
-        _with_loss(found, outputs[0], source)
-    for blob in (b for layer in found.layers if layer["type"] == "Input" for b in [layer["top"]]):
-        found.names.add(blob)
-    net = Net.from_document(Document({"name": name, "layer": found.layers}, what=f"{source}: net {name}"))
-    return net, found.weights
+        _with_loss(result, outputs[0], source)
+    for blob in (b for layer in result.layers if layer["type"] == "Input" for b in [layer["top"]]):
+        result.names.add(blob)
+    net = Net.from_document(Document({"name": name, "layer": result.layers}, what=f"{source}: net {name}"))
+    return net, result.weights
 
 
 def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray]) -> Reader:
@@ -117,8 +117,8 @@ def _fold(reader: Reader, node: Node) -> None:
     outputs = [o.helper.make_tensor_value_info(n, 0, None) for n in node.outputs if n]
     graph = o.helper.make_graph([node.proto], "constant", inputs, outputs)
     model = o.helper.make_model(graph, opset_imports=[o.helper.make_opsetid("", node.version)])
-    found = ReferenceEvaluator(model).run(None, {n: reader.constants[n] for n in node.inputs if n})
-    reader.constants.update(zip([n for n in node.outputs if n], map(np.asarray, found), strict=True))
+    result = ReferenceEvaluator(model).run(None, {n: reader.constants[n] for n in node.inputs if n})
+    reader.constants.update(zip([n for n in node.outputs if n], map(np.asarray, result), strict=True))
 
 
 def _shape(value: Any, batch: int | None) -> Shape:

@@ -104,10 +104,10 @@ def model(net: Net, weights: Mapping[str, np.ndarray]) -> Any:
         [info(writer.names[b], o.TensorProto.FLOAT, [BATCH, *b.tensor.shape[1:]]) for b in ends],
         [o.numpy_helper.from_array(np.ascontiguousarray(v), n) for n, v in writer.initializers.items()],
     )
-    found = o.helper.make_model(made, opset_imports=[o.helper.make_opsetid("", OPSET)], producer_name="minidnn")
-    found.ir_version = IR
-    o.checker.check_model(found)
-    return found
+    result = o.helper.make_model(made, opset_imports=[o.helper.make_opsetid("", OPSET)], producer_name="minidnn")
+    result.ir_version = IR
+    o.checker.check_model(result)
+    return result
 
 
 def _used(graph: Graph) -> list[Node]:

@@ -88,10 +88,10 @@ class _Differentiation:
         self.sites = Sites(graph, facts, train.seed if train else 0)
         self.lowered = [self.sites.of(node) for node in graph.layers if not node.layer.same]
         self.gradients = Gradients(facts, self.ops.append)
-        self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
+        self.persistent: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
         self.scaled = self.training and train is not None and graph.format == "float16"
         if self.scaled:
-            self.carried.append(SCALE)
+            self.persistent.append(SCALE)
         self.updates = Updates(train, self.scaled, self.ops.append) if train is not None else None
 
     def program(self) -> Program:
@@ -117,7 +117,7 @@ class _Differentiation:
             self._backward()
             if self.updates is not None:
                 self.updates.finish()
-                self.carried += self.updates.carried
+                self.persistent += self.updates.persistent
                 self.ops = self.updates.together() + self.ops
         return self._assemble()
 
@@ -130,7 +130,7 @@ class _Differentiation:
     def _weights(self) -> dict[Tensor, float]:
         """The weight in the objective of each top that has one. Raises NotTrainable if one holds labels, or if none has
         a weight where there must be one to train."""
-        found = {}
+        result = {}
         for node in self.graph.layers:
             for i, blob in enumerate(node.tops):
                 if not (weight := node.layer.loss_weight(i)):
@@ -138,12 +138,12 @@ class _Differentiation:
                 if not floating(blob.tensor.dtype):
                     what = f"its top {blob.name!r} has a loss_weight, but holds labels"
                     raise NotTrainable(f"{node.place}: layer {node.name}: {what}")
-                found[blob.tensor] = weight
-        if self.training and not found:
+                result[blob.tensor] = weight
+        if self.training and not result:
             raise NotTrainable(
                 f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
             )
-        return found
+        return result
 
     def _loss(self, low: Lowered, t: Tensor) -> Tensor:
         """The sum of a top that has a loss_weight, one float32 number; the top itself if that is all that it is."""
@@ -169,8 +169,8 @@ class _Differentiation:
         for low in self.lowered:
             given, still = low.node.layer.spec.propagate_down, low.node.layer.still
             low.into = [t in wanted for t in low.bottoms]
-            for i, said in enumerate(given):
-                low.into[i] = said or (low.into[i] and self.graph.force_backward)
+            for i, text in enumerate(given):
+                low.into[i] = text or (low.into[i] and self.graph.force_backward)
             low.into = [want and i not in still for i, want in enumerate(low.into)]
             self._spare_targets(low, forced)
             if low.learned or any(low.into) or (force and low.node.layer.inputs):
@@ -247,7 +247,7 @@ class _Differentiation:
         dw = self.gradients.of(w)
         assert dw is not None
         if self.updates is None:
-            self.carried.append(dw)
+            self.persistent.append(dw)
         else:
             self.updates.complete(layer, p, w, dw)
 
@@ -264,15 +264,15 @@ class _Differentiation:
             return gradient
         return Tensor(gradient.name + OWN, gradient.shape, of.dtype, gradient.role)
 
-    def _out(self, low: Lowered, found: Tensor | None, gradient: Tensor) -> Tensor:
+    def _out(self, low: Lowered, tensor: Tensor | None, gradient: Tensor) -> Tensor:
         """The gradient to pass on, from the tensor that the layer wrote for it: cast and scaled if it must be."""
-        assert found is not None
-        if found.name != gradient.name + OWN:
-            return found
-        reads = [found, SCALE] if self.scaled and low.node.layer.loss else [found]
-        inplace = [(found, gradient)] if found.dtype == gradient.dtype else []
+        assert tensor is not None
+        if tensor.name != gradient.name + OWN:
+            return tensor
+        reads = [tensor, SCALE] if self.scaled and low.node.layer.loss else [tensor]
+        inplace = [(tensor, gradient)] if tensor.dtype == gradient.dtype else []
         self._emit(
-            low.node.name, "cast.backward", Pass.BACKWARD, reads, [gradient], None, inplace, found.size,
+            low.node.name, "cast.backward", Pass.BACKWARD, reads, [gradient], None, inplace, tensor.size,
             name=f"{low.node.name}.cast_{gradient.name}",
         )  # fmt: skip
         return gradient
@@ -296,7 +296,7 @@ class _Differentiation:
             name,
             tuple(self.ops),
             tuple(t for t in (*sources, RATE, ITERATION) if t in read),
-            tuple(dict.fromkeys(self.carried)),
+            tuple(dict.fromkeys(self.persistent)),
             tuple(dict.fromkeys((*ends, *self.keep))),
             tuple(low.node.name for low in self.lowered),
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.costs.net import EXCHANGE
+from minidnn.costs.net import REDUCE_SCATTER
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.plan import Plan, complete, in_place_sharing
@@ -31,16 +31,16 @@ def sized(train: TrainSpec | None, make: Callable[[TrainSpec], Program], costs: 
     costs: with those of communications"""
     if train is None or train.ranks == 1 or train.bucket is not None:
         return train
-    found = [(size, *_foreseen(make(replace(train, bucket=size)), costs)) for size in _sizes(train, make)]
-    quickest = min(seconds for _, seconds, _ in found)
-    near = [(live, seconds, size) for size, seconds, live in found if seconds <= NEAR * quickest]
+    result = [(size, *_foreseen(make(replace(train, bucket=size)), costs)) for size in _sizes(train, make)]
+    quickest = min(seconds for _, seconds, _ in result)
+    near = [(live, seconds, size) for size, seconds, live in result if seconds <= NEAR * quickest]
     return replace(train, bucket=min(near)[2])
 
 
 def _sizes(train: TrainSpec, make: Callable[[TrainSpec], Program]) -> Iterator[int]:
     """Sizes that differ: up to one that holds all gradients."""
     first = make(replace(train, bucket=LEAST))
-    every = sum(t.nbytes for op in first.ops if op.kind == EXCHANGE for t in op.reads)
+    every = sum(t.nbytes for op in first.ops if op.kind == REDUCE_SCATTER for t in op.reads)
     size = LEAST
     while size < every:
         yield size

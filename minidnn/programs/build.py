@@ -15,7 +15,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.buckets import sized
 from minidnn.programs.fusion import Fuses, fused
-from minidnn.programs.hosting import hosting
+from minidnn.programs.host_residents import with_host_residents
 from minidnn.programs.raw import with_raw_inputs
 from minidnn.programs.spec import TrainSpec
 
@@ -34,14 +34,14 @@ def facts_of(facts: str | Facts) -> Facts:
 
 def executable(facts: str | Facts) -> Facts:
     """Like `facts_of`, but raises InvalidInput for facts that no backend has kernels for; the message names those."""
-    found = facts_of(facts)
-    if lacking := found.planning_only():
+    result = facts_of(facts)
+    if lacking := result.planning_only():
         able = ", ".join(name for name, f in FACTS.items() if not f.planning_only())
         raise InvalidInput(
-            f"the memory facts {found.name!r} are for planning (plan, or compare --gpu NAME): no backend has kernels "
+            f"the memory facts {result.name!r} are for planning (plan, or compare --gpu NAME): no backend has kernels "
             f"for {lacking}; those that run are {able}"
         )
-    return found
+    return result
 
 
 def programs(
@@ -54,7 +54,7 @@ def programs(
     facts: Facts | None = None,
     format: str = "float32",
     fuses: Fuses | None = None,
-    early: bool = False,
+    double_buffered: bool = False,
     test_loss: bool = False,
     state: str = "device",
     costs: Costs | None = None,
@@ -64,16 +64,16 @@ def programs(
 
     tests: the nets of phase TEST, if they are not `net` alone; the programs of the second and others are TEST1 ..."""
     graphs = {name: one.graph(phase, format=format) for name, (one, phase) in named(net, phases, tests).items()}
-    return build(graphs, train, keep, facts, fuses, early, test_loss, state, costs)
+    return build(graphs, train, keep, facts, fuses, double_buffered, test_loss, state, costs)
 
 
 def named(net: Net, phases: Sequence[str], tests: Sequence[Net] = ()) -> dict[str, tuple[Net, str]]:
     """The net and the phase of each program, by the program's name."""
-    found: dict[str, tuple[Net, str]] = {}
+    result: dict[str, tuple[Net, str]] = {}
     for phase in phases:
         several = tests or (net,) if phase == "TEST" else (net,)
-        found |= {f"{phase}{i or ''}": (one, phase) for i, one in enumerate(several)}
-    return found
+        result |= {f"{phase}{i or ''}": (one, phase) for i, one in enumerate(several)}
+    return result
 
 
 def build(
@@ -82,7 +82,7 @@ def build(
     keep: Sequence[str],
     facts: Facts | None = None,
     fuses: Fuses | None = None,
-    early: bool = False,
+    double_buffered: bool = False,
     test_loss: bool = False,
     state: str = "device",
     costs: Costs | None = None,
@@ -92,10 +92,10 @@ def build(
     TEST has the scores as outputs, too; each program has the blobs that `keep` names. Nothing is fused under a paper's
     memory facts, since the papers have no fused ops.
 
-    early: the inputs of TRAIN and ACCUMULATE travel as they are, and early (programs/raw.py). TEST keeps its inputs: it
-           is given samples as the net reads them.
+    double_buffered: the inputs of TRAIN and ACCUMULATE travel as they are, and are double-buffered (programs/raw.py).
+                     TEST keeps its inputs: it is given samples as the net reads them.
     test_loss: programs of phase TEST compute the objective, too, if their nets have a loss
-    state: where what lives from step to step has its home (programs/hosting.py)
+    state: where what lives from step to step lies (programs/host_residents.py)
     costs: those of the device and of communications, by which gradients travel in buckets (programs/buckets.py); None:
            in buckets of the spec's size
 
@@ -116,23 +116,23 @@ def build(
         only = {"TRAIN": graphs["TRAIN"]} if "TRAIN" in graphs else {}
 
         def last_part(spec: TrainSpec) -> Program:
-            return build(only, spec, (), facts, fuses, early, state=state)["TRAIN"]
+            return build(only, spec, (), facts, fuses, double_buffered, state=state)["TRAIN"]
 
         train = sized(train, last_part, costs)
-    found: dict[str, Program] = {}
+    result: dict[str, Program] = {}
     for phase, graph in graphs.items():  # named TRAIN, TEST, TEST1 ...
         kept = [blob.tensor for name in keep if (blob := last(graph, name))]
         if graph.phase == "TEST":
             kept += _scores(graph)
         if phase == "TRAIN" and train:
-            found |= {part: differentiate(graph, facts, spec, kept) for part, spec in _parts(train).items()}
+            result |= {part: differentiate(graph, facts, spec, kept) for part, spec in _parts(train).items()}
             continue
-        found[phase] = replace(differentiate(graph, facts, None, kept, loss=test_loss), name=phase)
+        result[phase] = replace(differentiate(graph, facts, None, kept, loss=test_loss), name=phase)
     fuses = fuses if facts in (None, Facts()) else None
-    found = {name: fused(program, fuses) for name, program in found.items()}
-    if early and "TRAIN" in graphs:
-        found |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in found.items() if n in TRAINING}
-    return hosting(found, state)
+    result = {name: fused(program, fuses) for name, program in result.items()}
+    if double_buffered and "TRAIN" in graphs:
+        result |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in result.items() if n in TRAINING}
+    return with_host_residents(result, state)
 
 
 def _parts(train: TrainSpec) -> dict[str, TrainSpec]:
@@ -142,8 +142,8 @@ def _parts(train: TrainSpec) -> dict[str, TrainSpec]:
 
 def last(graph: Graph, name: str) -> Blob | None:
     """The last version of a blob, after all layers that change it in place; None if no layer makes it."""
-    found = [blob for node in graph.layers for blob in node.tops if blob.name == name]
-    return found[-1] if found else None
+    result = [blob for node in graph.layers for blob in node.tops if blob.name == name]
+    return result[-1] if result else None
 
 
 def _scores(graph: Graph) -> list[Tensor]:

@@ -1,10 +1,10 @@
 """Several ranks train one net, and end with the bytes of one that takes all micro-batches in turn.
 
 Each rank sums the gradients of its own micro-batches. Then it sends to each rank that rank's shard of the sum
-(`net.exchange`). A rank adds the received shards along the tree of micro-batches (`gradient.merge`), and updates its
+(`net.all_to_all`). A rank adds the received shards along the tree of micro-batches (`gradient.merge`), and updates its
 shard of the weight, with its shard of the optimizer's state. Before the next step's forward reads a weight, all ranks
-get all shards (`net.gather`). This is the traffic of a ring all-reduce, with a fixed order of sums. Each rank has only
-its part of the state (Rajbhandari et al., "ZeRO", SC 2020, stage 1).
+get all shards (`net.all_gather`). This is the traffic of a ring all-reduce, with a fixed order of sums. Each rank has
+only its part of the state (Rajbhandari et al., "ZeRO", SC 2020, stage 1).
 
 Losses and BatchNorm's moments are gathered, too: so all ranks decide alike, and statistics are updated in the order of
 the micro-batches. Communications are ops, and their tensors lie in the arena. So plans, budgets, the proof and the
@@ -57,25 +57,25 @@ class Statistics:
 
     def __init__(self, ranks: int, iter_size: int, iteration: Tensor) -> None:
         self.ranks, self.every, self.iteration = ranks, iter_size, iteration
-        self.carried: list[Tensor] = []
+        self.persistent: list[Tensor] = []
         self.updates: list[Op] = []
 
-    def kept(self, op: Op) -> list[Op]:
+    def keep(self, op: Op) -> list[Op]:
         """The ops that take the place of this update, which comes later."""
         mean, variance = op.reads[:2]
         self.updates.append(op)
         if self.every == 1:
             return []
         rows = [Tensor(t.name + KEPT, (self.every * t.size,), role=Role.STATE) for t in (mean, variance)]
-        self.carried += rows
+        self.persistent += rows
         reads, attrs = (*rows, mean, variance, self.iteration), KeepAttrs(self.every)
         return [Op(f"{op.layer}.keep", "batch_norm.keep", op.layer, op.during, reads, tuple(rows), attrs)]
 
-    def gathered(self) -> list[Op]:
+    def all_gather(self) -> list[Op]:
         """The op that gathers all rows; none without updates."""
         reads = [t for op in self.updates for t in self._own(op)]
         writes = [t for op in self.updates for t in self._all(op)]
-        return [net("net.statistics", "net.gather", reads, writes, self.ranks)] if reads else []
+        return [net("net.statistics", "net.all_gather", reads, writes, self.ranks)] if reads else []
 
     def updated(self) -> list[Op]:
         """The updates by all rows, at the end of the step."""
@@ -106,7 +106,7 @@ def shard_of(t: Tensor, ranks: int, dtype: str | None = None, role: Role | None 
     return Tensor(t.name + shards.SHARD, (shards.length(t.size, ranks),), dtype or t.dtype, role or t.role)
 
 
-class Exchanges:
+class ReduceScatters:
     """Sends gradients in buckets, and merges the received ones."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Exchanges:
     def _send(self) -> None:
         bucket, self.waiting = self.waiting, []
         reads, writes = [one.gradient for one in bucket], [one.rows for one in bucket]
-        self.emit(net(f"net.exchange{self.count or ''}", "net.exchange", reads, writes, self.ranks))
+        self.emit(net(f"net.all_to_all{self.count or ''}", "net.all_to_all", reads, writes, self.ranks))
         self.count += 1
         self._merge()
         self.sent = bucket
@@ -146,7 +146,7 @@ class Exchanges:
         for one in sent:
             first, last = shards.bounds(one.gradient.size, self.ranks, self.rank)
             attrs = MergeAttrs(self.ranks, last - first)
-            reads = one.rows, one.gradient  # the gradient is not read, but has to stay until the exchange has ended
+            reads = one.rows, one.gradient  # the gradient is not read, but has to stay until the all-to-all has ended
             name = f"{one.gradient.name}.merge"
             flops = self.ranks * one.shard.size
             self.emit(Op(name, "gradient.merge", "net", Pass.UPDATE, reads, (one.shard,), attrs, (), flops))
@@ -155,14 +155,14 @@ class Exchanges:
             self.merged()
 
 
-def gathers(weights: Iterable[tuple[Tensor, Tensor]], ranks: int, bucket: int) -> list[Op]:
+def all_gathers(weights: Iterable[tuple[Tensor, Tensor]], ranks: int, bucket: int) -> list[Op]:
     """The ops that make weights whole, in this order, of (shard, weight)."""
-    found: list[Op] = []
+    result: list[Op] = []
     some: list[tuple[Tensor, Tensor]] = []
 
     def end() -> None:
         shares, wholes = zip(*some, strict=True)
-        found.append(net(f"net.gather{len(found) or ''}", "net.gather", shares, wholes, ranks))
+        result.append(net(f"net.all_gather{len(result) or ''}", "net.all_gather", shares, wholes, ranks))
         some.clear()
 
     for pair in weights:
@@ -171,7 +171,7 @@ def gathers(weights: Iterable[tuple[Tensor, Tensor]], ranks: int, bucket: int) -
             end()
     if some:
         end()
-    return found
+    return result
 
 
 def net(name: str, kind: str, reads: Sequence[Tensor], writes: Sequence[Tensor], ranks: int) -> Op:

@@ -1,4 +1,5 @@
-"""Batches that travel as they are, and early: a pass over a training program, for a device with memory of its own.
+"""Batches that travel as they are, into double-buffered inputs: a pass over a training program, for a device with
+memory of its own.
 
 Without this pass the host transforms each sample and stores it in the device's layout and format. With it the samples
 of an input NAME travel as uint8 or float32, in the logical order. Two inputs take its place:
@@ -9,9 +10,9 @@ of an input NAME travel as uint8 or float32, in the logical order. Two inputs ta
 The op `input.transform` makes NAME of them, with the same bytes as the host. TEST keeps its inputs, since
 `Session.forward` is given samples as the net reads them.
 
-All inputs of such a program are carried, too: the device has them when the step begins. Each has two places there, so
-that the next batch is copied to one while the step reads the other (memory/execution/machine.py). That copy is no part
-of the schedule: the proof begins with the batch in its place.
+All inputs of such a program are persistent, too: the device has them when the step begins. Each has two places there,
+so that the next batch is copied to one while the step reads the other (memory/execution/machine.py). That copy is no
+part of the schedule: the proof begins with the batch in its place.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class TransformAttrs:
 
 
 def with_raw_inputs(program: Program, graph: Graph) -> Program:
-    """The program with raw inputs, all of them carried, and the ops that transform them at its beginning.
+    """The program with raw inputs, all of them persistent, and the ops that transform them at its beginning.
 
     An input whose transform no kernel has keeps its form: the host goes on transforming it."""
     inputs: dict[Tensor, tuple[Tensor, ...]] = {t: (t,) for t in program.inputs}
@@ -50,7 +51,7 @@ def with_raw_inputs(program: Program, graph: Graph) -> Program:
                 inputs[t] = op.reads
                 ops.append(op)
     reads = tuple(t for own in inputs.values() for t in own)
-    made = replace(program, ops=(*ops, *program.ops), inputs=reads, carried=(*program.carried, *reads))
+    made = replace(program, ops=(*ops, *program.ops), inputs=reads, persistent=(*program.persistent, *reads))
     made.check()
     return made
 
@@ -58,14 +59,14 @@ def with_raw_inputs(program: Program, graph: Graph) -> Program:
 def _samples(node: Node) -> list[Tensor]:
     """The inputs of a layer that are samples as they come from a source or from arrays."""
     tops = node.tops if node.layer.inputs and not node.layer.fillers else ()
-    found = [b.tensor for b in (tops[:1] if node.layer.source else tops)]
-    return [t for t in found if t.role is Role.INPUT]
+    result = [b.tensor for b in (tops[:1] if node.layer.source else tops)]
+    return [t for t in result if t.role is Role.INPUT]
 
 
 def raw_inputs(program: Program, data: Tensor) -> tuple[Tensor, Tensor] | None:
     """The tensors of the raw samples and the windows, of which the program makes `data`; None if it reads `data`."""
-    found = {t.name: t for t in program.inputs}
-    raw, window = found.get(data.name + RAW), found.get(data.name + WINDOW)
+    result = {t.name: t for t in program.inputs}
+    raw, window = result.get(data.name + RAW), result.get(data.name + WINDOW)
     return (raw, window) if raw is not None and window is not None else None
 
 

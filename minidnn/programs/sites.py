@@ -56,8 +56,8 @@ class Sites:
         """The node with its Site, ready for forward, and the casts of the tensors that it reads in another format."""
         bottoms = [b.tensor for b in node.bottoms]
         parameters = {p.name: _parameter(node, p) for p in node.parameters}
-        found = (t.dtype for t in bottoms if floating(t.dtype))
-        format = "float32" if node.layer.loss else next(found, self._graph.format)
+        result = (t.dtype for t in bottoms if floating(t.dtype))
+        format = "float32" if node.layer.loss else next(result, self._graph.format)
         casts: list[Op] = []
 
         def read(t: Tensor, copy: str, role: Role, what: str) -> Tensor:

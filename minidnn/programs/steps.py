@@ -66,14 +66,14 @@ class Steps:
         self.train, self.scaled, self.emit = train, scaled, emit
         self.learned: list[Learned] = []
         self._waiting: list[Site] = []  # those whose sums of squares are on their way
-        self._gathers = 0
+        self._all_gathers = 0
         self._told = False
 
     def add(self, one: Learned) -> None:
         """Take a parameter's complete gradient."""
         self.learned.append(one)
 
-    def made(self) -> None:
+    def update_ready(self) -> None:
         """Update the weights whose gradients have come, unless all gradients are needed first."""
         if not self.train.clips and not self.scaled:
             learned, self.learned = self.learned, []
@@ -131,8 +131,8 @@ class Steps:
         ranks = self.train.ranks
         if ranks > 1:
             all_ = [together(t, ranks) for t in sums]
-            self.emit(net(f"net.squares{self._gathers or ''}", "net.gather", sums, all_, ranks))
-            self._gathers += 1
+            self.emit(net(f"net.squares{self._all_gathers or ''}", "net.all_gather", sums, all_, ranks))
+            self._all_gathers += 1
 
     def _site(self, one: Learned, clip: Tensor | None) -> Site:
         p, train = one.parameter, self.train
@@ -147,8 +147,8 @@ class Steps:
             return OBJECTIVE
         if not self._told:
             self._told = True
-            found = objectives(self.train.ranks)
-            reads = [found, OBJECTIVE]  # this rank's is not read, but stays, so that no op waits for it to be sent
+            result = objectives(self.train.ranks)
+            reads = [result, OBJECTIVE]  # this rank's is not read, but stays, so that no op waits for it to be sent
             self._op("net.together", "objective.sum", "net", reads, [TOGETHER])
         return TOGETHER
 

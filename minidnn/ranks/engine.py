@@ -64,25 +64,25 @@ class Engine(Channel):
     def whole(self, own: np.ndarray, nbytes: int) -> np.ndarray:
         """The first `nbytes` of all ranks' bytes, one rank after the other, on the host and between steps. Raises
         RankLost."""
-        found = np.empty(nbytes, np.uint8)
+        result = np.empty(nbytes, np.uint8)
         for at in range(0, own.nbytes, PIECE):
             for k, piece in enumerate(self.share(own[at : at + PIECE].tobytes())):
-                to = found[k * own.nbytes + at :][: len(piece)]
+                to = result[k * own.nbytes + at :][: len(piece)]
                 to[:] = np.frombuffer(piece, np.uint8)[: to.size]
-        return found
+        return result
 
     def prepare(self, op: Op, reads: Sequence[np.ndarray], writes: Sequence[np.ndarray]) -> Callable[[], None]:
         """The call that does a communication of a program. The arrays are the bytes of its tensors."""
         sends: list[list[np.ndarray]] = [[] for _ in range(self.ranks)]
         receives: list[list[np.ndarray]] = [[] for _ in range(self.ranks)]
-        exchange = op.kind == "net.exchange"  # else "net.gather"
+        all_to_all = op.kind == "net.all_to_all"  # else "net.all_gather"
         for read, write, x, y in zip(op.reads, op.writes, reads, writes, strict=True):
-            each = write.nbytes // self.ranks if exchange else read.nbytes  # of a shard
-            whole = read.nbytes if exchange else write.nbytes
+            each = write.nbytes // self.ranks if all_to_all else read.nbytes  # of a shard
+            whole = read.nbytes if all_to_all else write.nbytes
             own = _part(whole, each, self.rank)
             for k in range(self.ranks):
                 part = _part(whole, each, k)
-                if exchange:  # each rank gets its shard of every rank's x, in rows of y
+                if all_to_all:  # each rank gets its shard of every rank's x, in rows of y
                     sends[k].append(x[part])
                     receives[k].append(y[k * each : k * each + own.stop - own.start])
                 else:  # each rank's shard x becomes its part of every rank's y

@@ -108,13 +108,14 @@ def engine(launch: Launch, limit: float = LIMIT) -> Engine:
 
     if launch.by == TORCHRUN:
         raise NoMpi("torchrun starts ranks that compute on GPUs; start those of other devices with mpiexec, or srun")
-    found = Mpi(limit)
-    if found.ranks != launch.ranks:
+    result = Mpi(limit)
+    if result.ranks != launch.ranks:
         raise NoMpi(
-            f"{launch.by} has started {launch.ranks} ranks, and mpi4py sees {found.ranks}: it is of another MPI; start "
+            f"{launch.by} has started {launch.ranks} ranks, and mpi4py sees {result.ranks}: it is of another MPI; "
+            f"start "
             "the ranks with that one's mpiexec, or install mpi4py for this one"
         )
-    return found
+    return result
 
 
 def channel(launch: Launch, limit: float = LIMIT) -> Channel:

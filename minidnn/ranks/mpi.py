@@ -73,7 +73,7 @@ class Mpi(Engine):
     def _wait(self, requests: list[tuple[int, Any]], pending: list[Any]) -> None:
         """Wait for all requests; naps leave the processor to those who compute."""
         began, tests = time.monotonic(), 0
-        while not self._done(pending):
+        while not self._test(pending):
             tests += 1
             if tests > SPINS:
                 time.sleep(NAP)
@@ -83,7 +83,7 @@ class Mpi(Engine):
                     raise RankLost(f"rank {self.rank}: nothing from rank {names} within {self._limit:g} s")
         self.waited += time.monotonic() - began
 
-    def _done(self, pending: list[Any]) -> bool:
+    def _test(self, pending: list[Any]) -> bool:
         try:
             return bool(self._mpi.Request.Testall(pending))
         except self._mpi.Exception as error:
@@ -92,15 +92,15 @@ class Mpi(Engine):
     def share(self, value: Any) -> list[Any]:
         own = np.frombuffer(pickle.dumps(value), np.uint8)
         self.most(own.size)
-        found = [np.empty(size, np.uint8) for size in self._heard.tolist()]
-        found[self.rank] = own
+        result = [np.empty(size, np.uint8) for size in self._heard.tolist()]
+        result[self.rank] = own
         byte, requests = self._mpi.BYTE, []
         for k in range(self.ranks):
             if k != self.rank:
-                requests.append((k, self._hosts.Irecv([found[k], byte], k, SHARED)))
+                requests.append((k, self._hosts.Irecv([result[k], byte], k, SHARED)))
                 requests.append((k, self._hosts.Isend([own, byte], k, SHARED)))
         self._wait(requests, [request for _, request in requests])
-        return [pickle.loads(one.tobytes()) for one in found]
+        return [pickle.loads(one.tobytes()) for one in result]
 
     def close(self) -> None:
         self._hosts.Free()

@@ -81,7 +81,7 @@ class Nccl(Engine):
             if time.monotonic() > over:
                 raise RankLost(f"rank {self.rank}: not all ranks have joined NCCL within {self._limit:g} s")
         if joining.failed:
-            raise RankLost(f"rank {self.rank}: {_said(joining.failed)}") from joining.failed
+            raise RankLost(f"rank {self.rank}: {_message(joining.failed)}") from joining.failed
         return joining.found
 
     def _meet(self) -> None:
@@ -114,7 +114,7 @@ class Nccl(Engine):
                     move(*arguments)
                 self._nccl.groupEnd()
             except Exception as error:
-                raise self._give_up(f"rank {self.rank}: {_said(error)}") from error
+                raise self._give_up(f"rank {self.rank}: {_message(error)}") from error
 
         return call
 
@@ -145,7 +145,7 @@ class Nccl(Engine):
         except RankLost as error:
             raise self._give_up(str(error)) from error
         except Exception as error:
-            raise self._give_up(f"rank {self.rank}: {_said(error)}") from error
+            raise self._give_up(f"rank {self.rank}: {_message(error)}") from error
         if waited > self._limit:
             raise self._give_up(f"rank {self.rank}: nothing from another rank within {self._limit:g} s")
 
@@ -172,14 +172,14 @@ class _Aside(threading.Thread):
             self.failed = error
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"NCCL has failed ({type(error).__name__}: {error}); with NCCL_DEBUG=INFO it says more"
 
 
-def _check_apart(found: list[tuple[str, str]]) -> None:
+def _check_apart(gpus: list[tuple[str, str]]) -> None:
     """found: each rank's host, and where its GPU is plugged in."""
-    for rank, place in enumerate(found):
-        if (other := found.index(place)) != rank:
+    for rank, place in enumerate(gpus):
+        if (other := gpus.index(place)) != rank:
             host, bus = place
             raise OneGpu(
                 f"ranks {other} and {rank} are both on GPU {bus} of {host}, and each rank needs one of its own: start "

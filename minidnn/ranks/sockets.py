@@ -110,10 +110,10 @@ class Sockets(Channel):
         if self.rank:
             self._send(0, value)
             return self._receive(0)
-        found = [value, *(self._receive(k) for k in range(1, self.ranks))]
+        result = [value, *(self._receive(k) for k in range(1, self.ranks))]
         for k in self._connections:
-            self._send(k, found)
-        return found
+            self._send(k, result)
+        return result
 
     def check(self) -> None:
         """The first rank knows whose connection has ended, and tells the others."""
@@ -145,12 +145,12 @@ class Sockets(Channel):
         try:
             if not self._connections[k].poll(max(self._over - time.monotonic(), 0)):
                 self._end(self._late([k]))
-            found = _received(self._connections[k])
+            result = _received(self._connections[k])
         except (OSError, EOFError):
             self._end(self._gone(k))
-        if isinstance(found, RankLost):
-            raise found
-        return found
+        if isinstance(result, RankLost):
+            raise result
+        return result
 
     def _end(self, why: str) -> NoReturn:
         """Raise RankLost, after the first rank has told the others why."""
@@ -181,9 +181,9 @@ class _Values(pickle.Unpickler):
         if (module.split(".")[0], name) in OTHERS:
             return super().find_class(module, name)
         if module.startswith("minidnn."):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and (issubclass(found, Exception) or is_dataclass(found)):
-                return found
+            result = super().find_class(module, name)
+            if isinstance(result, type) and (issubclass(result, Exception) or is_dataclass(result)):
+                return result
         raise pickle.UnpicklingError(f"a message between ranks holds {module}.{name}")
 
 

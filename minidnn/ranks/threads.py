@@ -42,9 +42,9 @@ class Threads(Engine):
         return call
 
     def share(self, value: Any) -> list[Any]:
-        found = list(self._all(value))
+        result = list(self._all(value))
         self._meet()
-        return found
+        return result
 
     def _all(self, value: Any) -> list[Any]:
         self._group.given[self.rank] = value

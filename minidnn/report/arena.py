@@ -1,4 +1,4 @@
-"""The arena as a map: offset against time, a rectangle for each tensor's stay, coloured by what the tensor is for.
+"""The arena as a map: offset against time, a rectangle for each tensor's residency, coloured by what the tensor is for.
 
 The SVG needs no script: a browser shows an element's <title> under the pointer. On the page a small script (arena.js)
 reads the same titles, so that the keyboard and a search find tensors, too.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from minidnn import sizes
-from minidnn.memory.execution.lives import Life, lives, shared, taken
+from minidnn.memory.execution.lives import Life, busy_spans, lives, shared
 from minidnn.memory.moment import ROLES as KINDS
 from minidnn.memory.schedule import Buffer
 from minidnn.report.draw import LEFT, PLOT, RIGHT, ROLES, STYLE, WIDTH, byte_ticks, legend, ticks
@@ -46,8 +46,8 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
     """One SVG file with a map for each step, one below the other. They share one scale.
 
     budget: bytes that are allowed; None: no line. notes: where the seconds come from"""
-    scale, found = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
-    words, extra = legend(_kinds(steps, found), LEFT, 62)
+    scale, result = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
+    words, extra = legend(_kinds(steps, result), LEFT, 62)
     head = (
         f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>'
         f'<text class="soft" x="{LEFT}" y="49">{escape(notes)}</text>'
@@ -55,7 +55,7 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
     top = 62 + extra + 4
     drawn = [
         f'<g transform="translate(0 {top + i * (HEAD + HEIGHT + BELOW)})">{_map(s, each, scale, budget)}</g>'
-        for i, (s, each) in enumerate(zip(steps, found, strict=True))
+        for i, (s, each) in enumerate(zip(steps, result, strict=True))
     ]
     height = top + len(steps) * (HEAD + HEIGHT + BELOW)
     return (
@@ -69,14 +69,14 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
 
 def page(steps: Sequence[Step], budget: int | None, heading: str, notes: str, version: str) -> str:
     """An HTML page with a section for each step. It loads nothing."""
-    scale, found = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
+    scale, result = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
     body = [
         f'<p class="dim">{escape(notes)}</p>',
         '<p class="says">Each rectangle is a tensor at its place in the arena, from the moment when its bytes are '
         "taken until they are free. Point at one for its name.</p>",
-        key(_kinds(steps, found)),
+        key(_kinds(steps, result)),
     ]
-    for s, each in zip(steps, found, strict=True):
+    for s, each in zip(steps, result, strict=True):
         height = HEAD + HEIGHT + BELOW
         drawn = _map(s, each, scale, budget, False)
         label = f"Arena of {escape(s.policy)}"
@@ -90,9 +90,9 @@ def page(steps: Sequence[Step], budget: int | None, heading: str, notes: str, ve
     return framed(f"{heading}: the arena", "\n".join(body), footer, OWN_STYLE)
 
 
-def _kinds(steps: Sequence[Step], found: Sequence[Sequence[Life]]) -> list[tuple[str, str]]:
+def _kinds(steps: Sequence[Step], maps: Sequence[Sequence[Life]]) -> list[tuple[str, str]]:
     """The legend: a class, and its words."""
-    present = {KINDS[life.tensor.role] for each in found for life in each}
+    present = {KINDS[life.tensor.role] for each in maps for life in each}
     held = [HELD] if any(_empty(s) for s in steps) else []
     return [(kind, word) for kind, word in ROLES.items() if kind in present] + held
 
@@ -104,7 +104,7 @@ def _facts(s: Step) -> str:
     return f"arena {sizes.text(schedule.arena)}{over} · step of {duration(s.trace.seconds)}, {s.how}"
 
 
-def _map(s: Step, found: Sequence[Life], scale: Scale, budget: int | None, titled: bool = True) -> str:
+def _map(s: Step, lives: Sequence[Life], scale: Scale, budget: int | None, titled: bool = True) -> str:
     """One map as SVG. titled: whether it has a heading of its own"""
     heading = (
         f'<text x="{LEFT}" y="18"><tspan class="name" font-size="14" font-weight="650">{escape(s.policy)}</tspan>'
@@ -122,14 +122,14 @@ def _map(s: Step, found: Sequence[Life], scale: Scale, budget: int | None, title
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     out += [_held(b.nbytes, s.schedule.offset[b], *when, scale) for b, when in _empty(s)]
     out.append('<g class="lives">')
-    out += [_rectangle(life, scale) for life in found]
+    out += [_rectangle(life, scale) for life in lives]
     out.append("</g>")
     at, most = max(s.trace.memory, key=lambda m: m[1])
     x = scale.x(at)
     out.append(f'<line class="peak" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{HEIGHT}"/>')
     anchor, dx = ("end", -5) if x > LEFT + PLOT / 2 else ("start", 5)
-    said = f"most bytes live: {sizes.text(most)}"
-    out.append(f'<text class="soft over" x="{x + dx:.1f}" y="-8" text-anchor="{anchor}">{said}</text>')
+    text = f"most bytes live: {sizes.text(most)}"
+    out.append(f'<text class="soft over" x="{x + dx:.1f}" y="-8" text-anchor="{anchor}">{text}</text>')
     if budget is not None and budget <= scale.bytes:
         y = scale.y(budget)
         out.append(f'<line class="budget" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -147,7 +147,7 @@ def _map(s: Step, found: Sequence[Life], scale: Scale, budget: int | None, title
 
 def _empty(s: Step) -> list[tuple[Buffer, tuple[float, float]]]:
     """The buffers that may be taken and hold no tensor, with the seconds between which they are taken."""
-    return [(b, when) for b, when in taken(s.schedule, s.trace).items() if shared(b)]
+    return [(b, when) for b, when in busy_spans(s.schedule, s.trace).items() if shared(b)]
 
 
 def _held(nbytes: int, offset: int, start: float, end: float, scale: Scale) -> str:
@@ -157,7 +157,7 @@ def _held(nbytes: int, offset: int, start: float, end: float, scale: Scale) -> s
 def _rectangle(life: Life, scale: Scale) -> str:
     kind = KINDS[life.tensor.role]
     place = _place(life.nbytes, life.offset, life.start, life.end, scale)
-    return f'<rect class="{kind}" {place}><title>{escape(said(life))}</title></rect>'
+    return f'<rect class="{kind}" {place}><title>{escape(description(life))}</title></rect>'
 
 
 def _place(nbytes: int, offset: int, start: float, end: float, scale: Scale) -> str:
@@ -169,7 +169,7 @@ def _place(nbytes: int, offset: int, start: float, end: float, scale: Scale) -> 
     return f'x="{scale.x(start):.1f}" y="{y:.1f}" width="{w:.4g}" height="{h:.4g}"'
 
 
-def said(life: Life) -> str:
+def description(life: Life) -> str:
     """A stay in words."""
     kind = ROLES[KINDS[life.tensor.role]]
     until = f"from {duration(life.start) if life.start else '0'} to {duration(life.end)}"

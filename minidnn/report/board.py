@@ -28,7 +28,7 @@ def show(document: Document, title: str, notes: str) -> None:
             plain(*matrix(rows), "")
     say()
     plain(*cells(document), "In all: cells of a net on a GPU within a budget", spare=SPARED)
-    for sentence in says(document):
+    for sentence in sentences(document):
         say(sentence)
 
 
@@ -60,8 +60,8 @@ def heads(contest: Row) -> list[str]:
 
 def budgets(rows: Sequence[Row]) -> list[tuple[int, float | None]]:
     """(bytes, part) of the budgets of these rows, the largest first."""
-    found = {(r["budget_bytes"], r["budget_part"]) for r in rows}
-    return sorted(found, key=lambda b: (-b[0], b[1] is None))
+    result = {(r["budget_bytes"], r["budget_part"]) for r in rows}
+    return sorted(result, key=lambda b: (-b[0], b[1] is None))
 
 
 def budget(b: tuple[int, float | None]) -> str:
@@ -72,9 +72,9 @@ def budget(b: tuple[int, float | None]) -> str:
 def matrix(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings, and a line for each policy with its result within each budget."""
     columns = budgets(rows)
-    found = {(r["policy"], (r["budget_bytes"], r["budget_part"])): r for r in rows}
+    result = {(r["policy"], (r["budget_bytes"], r["budget_part"])): r for r in rows}
     lines = [
-        [policy, *(cell(found.get((policy, b))) for b in columns)]
+        [policy, *(cell(result.get((policy, b))) for b in columns)]
         for policy in dict.fromkeys(r["policy"] for r in rows)
     ]
     return ["over the bound", *map(budget, columns)], lines
@@ -109,38 +109,38 @@ def cells(document: Document) -> tuple[list[str], list[list[str]]]:
 
 def short(policy: str) -> str:
     """A policy's paper in a few words: "Rhu et al., MICRO 2016"."""
-    found = paper(policy)
-    return "your own" if found is None else found.short
+    result = paper(policy)
+    return "your own" if result is None else result.short
 
 
-def says(document: Document) -> list[str]:
+def sentences(document: Document) -> list[str]:
     """Sentences on the results, and on missing cells."""
-    said = []
+    sentences = []
     if not document["finished"]:
-        said.append(f"Interrupted: {len(document['rows'])} of {document['cells']} cells are there.")
+        sentences.append(f"Interrupted: {len(document['rows'])} of {document['cells']} cells are there.")
     kept = {(r["net"], r["batch"], r["gpu"], r["budget_bytes"]) for r in document["rows"] if r["fits"]}
     every = {(r["net"], r["batch"], r["gpu"], r["budget_bytes"]) for r in document["rows"]}
     if every:
         first = document["standings"][0]
         none = f" {len(every) - len(kept)} budgets are kept by none." if len(every) > len(kept) else ""
-        said.append(
+        sentences.append(
             f"There is a plan within {len(kept)} of {len(every)} budgets, and {first['policy']} is the quickest within "
             f"{first['quickest']} of them.{none}"
         )
-    said += [f"{names} failed: {why}" for why, names in failures(document).items()]
-    return said
+    sentences += [f"{names} failed: {why}" for why, names in failures(document).items()]
+    return sentences
 
 
 def failures(document: Document) -> dict[str, str]:
     """{why planning failed: the policies to which it happened, and where}"""
-    found: dict[str, dict[str, None]] = {}
+    result: dict[str, dict[str, None]] = {}
     for r in document["rows"]:
         if r["failed"]:
-            found.setdefault(r["why"], {})[f"{r['policy']} ({named(r)})"] = None
-    return {why: ", ".join(names) for why, names in found.items()}
+            result.setdefault(r["why"], {})[f"{r['policy']} ({named(r)})"] = None
+    return {why: ", ".join(names) for why, names in result.items()}
 
 
-def told(r: Row) -> str:
+def cell_sentence(r: Row) -> str:
     """A cell in a sentence, for the pointer and for those who do not see the picture."""
     within = f"{r['policy']} within {sizes.text(r['budget_bytes'])}"
     if r["failed"]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from minidnn.memory.policies import BUDGETED
 from minidnn.report import palette
-from minidnn.report.board import budget, budgets, named, of, told
+from minidnn.report.board import budget, budgets, cell_sentence, named, of
 from minidnn.report.draw import STYLE
 from minidnn.report.markup import escape
 from minidnn.report.plot import coloured
@@ -33,13 +33,13 @@ DASHES = ("", "6 3", "2 3")
 def looks(policies: Sequence[str]) -> dict[str, tuple[str, str]]:
     """{policy: its colour, and its dashes}: a colour that another has, too, is dashed."""
     seen: dict[str, int] = {}
-    found = {}
+    result = {}
     for policy, colour in coloured(policies).items():
         own = palette.policy(policy) is not None
         number = seen.get(colour, 0) if own else seen.get(colour, 1)
-        found[policy] = colour, DASHES[min(number, len(DASHES) - 1)]
+        result[policy] = colour, DASHES[min(number, len(DASHES) - 1)]
         seen[colour] = number + 1
-    return found
+    return result
 
 
 def height(gap: float, most: float) -> float:
@@ -86,7 +86,7 @@ def chart(contest: Row, rows: Sequence[Row], look: Mapping[str, tuple[str, str]]
         drawn += f' stroke-dasharray="{dashes}"/>' if dashes else "/>"
         for r in mine:
             place = f'cx="{x(r["budget_bytes"]):.1f}" cy="{y(r["gap"]):.1f}" r="{width + 1.2:.1f}"'
-            drawn += f'<circle {place} fill="var(--{colour})"><title>{escape(told(r))}</title></circle>'
+            drawn += f'<circle {place} fill="var(--{colour})"><title>{escape(cell_sentence(r))}</title></circle>'
         out.append(f'<g class="line" data-policy="{escape(policy)}">{drawn}</g>')
     if not shown:
         out.append(f'<text class="soft" x="{LEFT + 8}" y="{(TOP + bottom) / 2:.0f}">no plan within any budget</text>')

@@ -33,7 +33,7 @@ def page(document: Mapping[str, Any], title: str, note: str, version: str) -> st
     look = looks([s["policy"] for s in document["standings"]])
     here = Path(__file__)
     charts = "".join(_figure(document, contest, look) for contest in document["contests"])
-    body = f"""<p class="says">{escape(" ".join(board.says(document)[:2]))}</p>
+    body = f"""<p class="says">{escape(" ".join(board.sentences(document)[:2]))}</p>
 <p class="dim">{escape(note)} The bound is what no plan of ops as a whole within the budget is below; parts of a
 budget are parts of the bytes that liveness:p takes.</p>
 <section><h2>In all</h2>{legend(PARTS)}
@@ -88,12 +88,12 @@ def _picks(document: Mapping[str, Any], look: Mapping[str, tuple[str, str]]) -> 
     buttons = []
     for s in document["standings"]:
         gap = "" if s["median_gap"] is None else f", by the median {board.over(s['median_gap'])} over the bound"
-        said = (
+        text = (
             f"{s['policy']} ({board.short(s['policy'])}): the quickest in {s['quickest']} of {s['cells']} cells, "
             f"within 5 % in {s['near']}, refused in {s['refused_cells']}{gap}."
         )
         line = f'<svg class="mini" viewBox="0 -5 20 10" aria-hidden="true">{key(*look[s["policy"]])}</svg>'
-        data = f'data-policy="{escape(s["policy"])}" data-told="{escape(said)}"'
+        data = f'data-policy="{escape(s["policy"])}" data-told="{escape(text)}"'
         buttons.append(f'<button type="button" aria-pressed="false" {data}>{line}{escape(s["policy"])}</button>')
     return f'<div class="picks" role="group" aria-label="policies">{"".join(buttons)}</div>'
 
@@ -118,12 +118,12 @@ def _matrix(rows: Sequence[Row]) -> str:
         for b in columns
     }
     head = "".join(f"<th>{board.budget(b)}<br>{size(b[0])}</th>" for b in columns)
-    found = {(r["policy"], (r["budget_bytes"], r["budget_part"])): r for r in rows}
+    result = {(r["policy"], (r["budget_bytes"], r["budget_part"])): r for r in rows}
     lines = []
     for policy in dict.fromkeys(r["policy"] for r in rows):
         line = []
         for b in columns:
-            r = found.get((policy, b))
+            r = result.get((policy, b))
             fits = r is not None and r["fits"]
             kind = "out" if not fits else "best" if r and r["step_seconds"] <= quickest[b] * 1.001 else ""
             time = f"<br>{duration(r['step_seconds'])}" if r is not None and fits else ""
@@ -134,10 +134,10 @@ def _matrix(rows: Sequence[Row]) -> str:
 
 
 def _failures(document: Mapping[str, Any]) -> str:
-    found = board.failures(document)
-    if not found:
+    result = board.failures(document)
+    if not result:
         return ""
-    items = "".join(f"<p><b>{escape(names)}</b>: {escape(why)}</p>" for why, names in found.items())
+    items = "".join(f"<p><b>{escape(names)}</b>: {escape(why)}</p>" for why, names in result.items())
     return f"<section><h2>Planning failed</h2>{items}</section>"
 
 

@@ -18,7 +18,7 @@ def cells(document: Row) -> Cells:
     return HEADINGS, [_line(r) for r in document["rows"]]
 
 
-def says(document: Row) -> list[str]:
+def sentences(document: Row) -> list[str]:
     """Which of them are enough."""
     rows = document["rows"]
     fit = [r for r in rows if r["fits"]]
@@ -28,13 +28,13 @@ def says(document: Row) -> list[str]:
             return [f"None is enough with so little of the host: the leanest plan takes {least} there (--host-budget)."]
         least = min(r["peak_bytes"] for r in rows)
         return [f"None is enough: the leanest plan takes {size(least)}. A smaller --batch needs less."]
-    said = [f"{fit[0]['gpu']} is the smallest that is enough."]
+    sentences = [f"{fit[0]['gpu']} is the smallest that is enough."]
     lossless = next((r for r in rows if r["lossless"]), None)
     if lossless is None:
-        said.append("On each of them a step takes longer than with endless memory.")
+        sentences.append("On each of them a step takes longer than with endless memory.")
     elif lossless is not fit[0]:
-        said.append(f"{lossless['gpu']} is the smallest on which memory costs no time.")
-    return said
+        sentences.append(f"{lossless['gpu']} is the smallest on which memory costs no time.")
+    return sentences
 
 
 def _line(r: Row) -> list[str]:
@@ -46,4 +46,4 @@ def _line(r: Row) -> list[str]:
     ]  # fmt: skip
 
 
-LOOK = Look(cells, says, SPARED)
+LOOK = Look(cells, sentences, SPARED)

@@ -27,10 +27,10 @@ WORDS = {
 }  # fmt: skip
 
 
-def document(steps: Sequence[Step], told: Mapping[str, Any]) -> dict[str, Any]:
+def document(steps: Sequence[Step], other_data: Mapping[str, Any]) -> dict[str, Any]:
     """The document. told: the names and numbers of `otherData`"""
     events = [e for number, step in enumerate(steps, 1) for e in _process(number, step)]
-    other = {**told, "steps": {step.policy: step.how for step in steps}}
+    other = {**other_data, "steps": {step.policy: step.how for step in steps}}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
 
 
@@ -71,16 +71,16 @@ def _args(x: Instruction) -> Event:
     """The facts of an instruction: bytes are those that an op reads and writes, or that a copy moves."""
     if isinstance(x, Compute):
         op = x.op
-        found: Event = {
+        result: Event = {
             "layer": op.layer, "kind": op.kind, "pass": op.during.value, "algorithm": x.algorithm.name,
             "workspace_bytes": x.algorithm.workspace, "bytes": op.nbytes, "flops": op.flops,
             "reads": [t.name for t in op.reads], "writes": [t.name for t in op.writes],
         }  # fmt: skip
-        return {**found, "again": x.run} if x.run else found
+        return {**result, "again": x.run} if x.run else result
     assert isinstance(x, (Offload, Prefetch, Stash, Fetch))
-    tensor = x.stay.tensor if isinstance(x, (Offload, Prefetch)) else x.leg.tensor
-    found = {"tensor": tensor.name, "bytes": tensor.nbytes, "shape": list(tensor.shape), "type": tensor.dtype}
-    return {**found, "ring_offset": x.leg.at} if x.leg is not None else found
+    tensor = x.residency.tensor if isinstance(x, (Offload, Prefetch)) else x.staging_slot.tensor
+    result = {"tensor": tensor.name, "bytes": tensor.nbytes, "shape": list(tensor.shape), "type": tensor.dtype}
+    return {**result, "ring_offset": x.staging_slot.at} if x.staging_slot is not None else result
 
 
 def _awaited(schedule: Schedule, span: Span) -> tuple[str, str, Event]:

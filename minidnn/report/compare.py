@@ -30,7 +30,7 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
         for p in panels
     )
     body = f"""<p class="dim">{escape(notes)}</p>
-<p class="says">{escape(says(panels, budget))}</p>
+<p class="says">{escape(sentences(panels, budget))}</p>
 <section><h2>Policies</h2><div class="scroll" tabindex="0">{_table(panels)}</div>
 {_unranked(panels)}{_reasons(panels)}</section>
 <section><h2>Time against bytes</h2>
@@ -67,7 +67,7 @@ def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
     return note
 
 
-def says(panels: Sequence[Panel], budget: int | None) -> str:
+def sentences(panels: Sequence[Panel], budget: int | None) -> str:
     """The comparison's result in a few sentences."""
     if not panels:
         return ""
@@ -117,8 +117,8 @@ def _time(p: Panel) -> float:
 def _cost(p: Panel) -> str:
     if p.row["slowdown"] is None or not sure(p.row):
         return ""
-    found = spread(p.row, "slowdown")
-    if found is not None and found.low <= 1 <= found.high:
+    result = spread(p.row, "slowdown")
+    if result is not None and result.low <= 1 <= result.high:
         return ", as fast as baseline within the noise"
     return f", at {slowdown(p.row).replace('×', '')} times baseline's time"
 

@@ -17,10 +17,10 @@ def show(document: Contents) -> None:
         place = f"Layer {row.layer}: {row.source}" if row.layer else row.source
         plain(["data", "what"], facts(row), f"{place}, phase {document.phase}")
         if row.labels:
-            lines = [[str(found.label), found.name or "–", f"{found.samples:,}"] for found in row.labels[:MOST]]
+            lines = [[str(result.label), result.name or "–", f"{result.samples:,}"] for result in row.labels[:MOST]]
             plain(["label", "class", "samples"], lines)
         if len(row.labels) > MOST:
-            least, most = (f(found.samples for found in row.labels) for f in (min, max))
+            least, most = (f(result.samples for result in row.labels) for f in (min, max))
             say(f"and {len(row.labels) - MOST} more labels; {least:,} to {most:,} samples each (--json has all)")
         for problem in row.problems:
             say(f"cannot be read: {problem}")
@@ -31,25 +31,25 @@ def show(document: Contents) -> None:
 def facts(row: SourceRow) -> list[list[str]]:
     """(what, its value) in words."""
     some = "" if row.read_samples == row.samples else f", of which {row.read_samples:,} were read, evenly spread"
-    found = [("source", row.source_kind), ("samples", f"{row.samples:,}{some}"), ("labels", f"{len(row.labels):,}")]
+    result = [("source", row.source_kind), ("samples", f"{row.samples:,}{some}"), ("labels", f"{len(row.labels):,}")]
     if row.unreadable:
-        found.append(("cannot be read", f"{row.unreadable:,}"))
+        result.append(("cannot be read", f"{row.unreadable:,}"))
     if row.smallest_shape and row.median_shape and row.largest_shape:
         shapes = [_shape(shape) for shape in (row.smallest_shape, row.median_shape, row.largest_shape)]
         what = f"{shapes[0]} to {shapes[2]}, median {shapes[1]}" if shapes[0] != shapes[2] else shapes[0]
-        found += [("shape", what), ("values", f"{row.sample_type}, {row.lowest:g} to {row.highest:g}")]
+        result += [("shape", what), ("values", f"{row.sample_type}, {row.lowest:g} to {row.highest:g}")]
     if row.mean_value:
-        found.append(("mean", f"mean_value: [{', '.join(f'{value:.5g}' for value in row.mean_value)}]"))
+        result.append(("mean", f"mean_value: [{', '.join(f'{value:.5g}' for value in row.mean_value)}]"))
     if row.disk_bytes is not None:
-        found.append(("on the disk", size(row.disk_bytes)))
-    found.append(("decoded", size(row.decoded_bytes)))
+        result.append(("on the disk", size(row.disk_bytes)))
+    result.append(("decoded", size(row.decoded_bytes)))
     if row.net_shape is not None:
-        found.append(("as the net sees them", _shape(row.net_shape)))
+        result.append(("as the net sees them", _shape(row.net_shape)))
         how = "a thread makes each"
         if row.workers:
             how = f"{row.workers} workers make them ahead, in {size(row.staged_bytes)}"
-        found.append(("a batch", f"{size(row.batch_bytes)}; {how}"))
-    return [list(pair) for pair in found]
+        result.append(("a batch", f"{size(row.batch_bytes)}; {how}"))
+    return [list(pair) for pair in result]
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -60,7 +60,7 @@ def show_links(links: Sequence[Row]) -> None:
     plain(["link", "each way", "a message", "each further", "what"], lines, "Between ranks (--link)")
 
 
-def show_link(found: Row) -> None:
+def show_link(row: Row) -> None:
     """Print a link that was measured: the messages beside what the link's numbers say of them."""
     lines = [
         [
@@ -69,27 +69,27 @@ def show_link(found: Row) -> None:
             duration(r["transfer_seconds"]),
             duration(r["fitted_seconds"]),
         ]
-        for r in found["rows"]
+        for r in row["rows"]
     ]
-    plain(["messages", "bytes of each", "measured", "fitted"], lines, f"{found['ranks']} ranks on {found['device']}")
-    own = f" A rank copies its own part at {found['own_bandwidth'] / 1e9:.3g} GB/s." if found["own_bandwidth"] else ""
+    plain(["messages", "bytes of each", "measured", "fitted"], lines, f"{row['ranks']} ranks on {row['device']}")
+    own = f" A rank copies its own part at {row['own_bandwidth'] / 1e9:.3g} GB/s." if row["own_bandwidth"] else ""
     say(
-        f"{found['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(found['message_seconds'])} a message,"
-        f" {duration(found['gap_seconds'])} each further one. Beside compute, a second of messages takes"
-        f" {found['net_drag']:.2f} s of its work.{own}"
+        f"{row['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(row['message_seconds'])} a message,"
+        f" {duration(row['gap_seconds'])} each further one. Beside compute, a second of messages takes"
+        f" {row['net_drag']:.2f} s of its work.{own}"
     )
-    say(f"link: {found['file']}")
+    say(f"link: {row['file']}")
 
 
-def show_disk(found: Row) -> None:
+def show_disk(row: Row) -> None:
     """Print the measurements of a disk."""
-    how = "direct" if found["direct"] else "through the system's cache"
+    how = "direct" if row["direct"] else "through the system's cache"
     say(
-        f"{found['path']} ({found['file_system'] or 'unknown'}, {sizes.text(found['free_bytes'])} free): writes "
-        f"{found['write_bandwidth'] / 1e9:.2f} GB/s, reads {found['read_bandwidth'] / 1e9:.2f} GB/s, {how}; at once "
-        f"{found['write_bandwidth_beside'] / 1e9:.2f} and {found['read_bandwidth_beside'] / 1e9:.2f} GB/s"
+        f"{row['path']} ({row['file_system'] or 'unknown'}, {sizes.text(row['free_bytes'])} free): writes "
+        f"{row['write_bandwidth'] / 1e9:.2f} GB/s, reads {row['read_bandwidth'] / 1e9:.2f} GB/s, {how}; at once "
+        f"{row['write_bandwidth_beside'] / 1e9:.2f} and {row['read_bandwidth_beside'] / 1e9:.2f} GB/s"
     )
-    say(f"kept in {found['cache']}: plans with --disk on this file system know it")
+    say(f"kept in {row['cache']}: plans with --disk on this file system know it")
 
 
 def _tera(flops: float | None) -> str:
@@ -105,8 +105,8 @@ def beside(computing: Sequence[Row]) -> str:
     """A line: the rates of copies while the device computes, and how much longer an op takes then.
 
     computing: rows of `Link.beside` (measuring/link.py)."""
-    found = "; ".join(
+    result = "; ".join(
         f"{rates(row)} beside an op bound by {row['bound_by']}, which takes {row['slower']:.2f} times as long"
         for row in computing
     )
-    return f"copies out / in while the device computes: {found}"
+    return f"copies out / in while the device computes: {result}"

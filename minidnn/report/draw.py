@@ -102,18 +102,18 @@ def steps(memory: Sequence[tuple[float, int]], seconds: float, scale: Scale) -> 
 
 def merged(bars: Iterable[Bar], scale: Scale) -> list[tuple[Bar, int]]:
     """(bar, number of ops that it shows): neighbours of one kind that are too narrow to be seen are joined."""
-    found: list[tuple[Bar, int]] = []
+    result: list[tuple[Bar, int]] = []
     least = 1.2 * scale.seconds / PLOT
     for bar in bars:
-        if found:
-            last, n = found[-1]
+        if result:
+            last, n = result[-1]
             small = bar.end - bar.start < least and (n > 1 or last.end - last.start < least)
             if small and bar.kind == last.kind and bar.start - last.end < least / 2:
                 name = f"{last.name.split(' … ')[0]} … {bar.name}"
-                found[-1] = (Bar(bar.lane, bar.kind, name, last.start, bar.end), n + 1)
+                result[-1] = (Bar(bar.lane, bar.kind, name, last.start, bar.end), n + 1)
                 continue
-        found.append((bar, 1))
-    return found
+        result.append((bar, 1))
+    return result
 
 
 def panel_height(p: Panel) -> int:

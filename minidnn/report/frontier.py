@@ -17,7 +17,7 @@ SPARED = ("ops again", "copied out", "peak")
 Row = Mapping[str, Any]  # of results/budgets.py
 
 
-def says(document: Row) -> list[str]:
+def sentences(document: Row) -> list[str]:
     """Sentences on the least budgets, and on the columns."""
     reached = document["reached_bytes"]
     kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
@@ -86,18 +86,18 @@ def picture(document: Row, title: str, note: str) -> str:
             plot.steps([(r["peak_bytes"], r["step_seconds"]) for r in shown], colours[policy], width)
         for r in shown:
             over = "" if r["gap"] is None else f", {_percent(r)} over the bound"
-            said = f"{policy} in {sizes.text(r['peak_bytes'])}: {duration(r['step_seconds'])}{over}"
-            plot.point((r["peak_bytes"], r["step_seconds"]), colours[policy], said)
+            sentences = f"{policy} in {sizes.text(r['peak_bytes'])}: {duration(r['step_seconds'])}{over}"
+            plot.point((r["peak_bytes"], r["step_seconds"]), colours[policy], sentences)
     return plot.svg()
 
 
 def falling(rows: Sequence[Row]) -> list[Row]:
     """The rows by bytes of their arenas, without those that a smaller one is as quick as."""
-    found: list[Row] = []
+    result: list[Row] = []
     for r in sorted(rows, key=lambda r: (r["peak_bytes"], r["step_seconds"])):
-        if not found or r["step_seconds"] < found[-1]["step_seconds"]:
-            found.append(r)
-    return found
+        if not result or r["step_seconds"] < result[-1]["step_seconds"]:
+            result.append(r)
+    return result
 
 
-LOOK = Look(cells, says, SPARED, picture)
+LOOK = Look(cells, sentences, SPARED, picture)

@@ -50,7 +50,7 @@ class _Device:
         arena = self._entry("segment_alloc", 0, self.schedule.arena, 0.0)
         yield {**arena, "frames": self._frames(None), "category": UNKNOWN}
         for b in self.schedule.buffers:
-            if b.home:
+            if b.persistent:
                 yield self._of("alloc", b, 0.0)
         for i, at in self.trace.moments:
             x = self.schedule.instructions[i]
@@ -62,10 +62,10 @@ class _Device:
 
     def segment(self) -> Entry:
         """The arena when the step has ended: what lives across steps, and between it nothing."""
-        homes = sorted((b for b in self.schedule.buffers if b.home), key=self.schedule.offset.__getitem__)
+        persistent = sorted((b for b in self.schedule.buffers if b.persistent), key=self.schedule.offset.__getitem__)
         blocks: list[Entry] = []
         top = 0
-        for b in homes:
+        for b in persistent:
             at = self.schedule.offset[b]
             blocks += self._gap(top, at)
             top = at + aligned(b.nbytes)
@@ -74,7 +74,7 @@ class _Device:
         active = sum(block["size"] for block in blocks if block["state"] == "active_allocated")
         return {
             "device": self.number, "address": BASE, "total_size": self.schedule.arena, "allocated_size": active,
-            "active_size": active, "requested_size": sum(b.nbytes for b in homes), "stream": 0,
+            "active_size": active, "requested_size": sum(b.nbytes for b in persistent), "stream": 0,
             "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False,
             "frames": self._frames(None), "blocks": blocks,
         }  # fmt: skip
@@ -87,7 +87,7 @@ class _Device:
 
     def _of(self, action: str, b: Buffer, at: float, index: int | None = None) -> Entry:
         entry = self._entry(action, self.schedule.offset[b], aligned(b.nbytes), at)
-        return {**entry, "frames": self._frames(b, index), "category": b.stays[0].tensor.role.value}
+        return {**entry, "frames": self._frames(b, index), "category": b.residencies[0].tensor.role.value}
 
     def _entry(self, action: str, offset: int, size: int, at: float) -> Entry:
         micros = round(at * 1e6)
@@ -100,7 +100,7 @@ class _Device:
         step = {"filename": f"{self.step.policy}, {self.step.how}", "line": index or 0, "name": when}
         if b is None:
             return [{"filename": "arena", "line": 0, "name": f"arena of {program}"}, step]
-        tensors = list(dict.fromkeys(s.tensor for s in b.stays))
+        tensors = list(dict.fromkeys(s.tensor for s in b.residencies))
         named = [
             {"filename": self.layer.get(t, ""), "line": 0, "name": f"{t!r} {t.dtype}, {t.role.value}"}
             for t in tensors[:SHOWN]

@@ -27,7 +27,7 @@ def data(panels: Sequence[Panel], scale: Scale, base: Panel | None) -> dict[str,
     def number(name: str) -> int:
         return names.setdefault(visible(name), len(names))
 
-    found = []
+    result = []
     for p in panels:
         place = {bar.index: i for i, bar in enumerate(p.bars)}
         bars = [
@@ -38,7 +38,7 @@ def data(panels: Sequence[Panel], scale: Scale, base: Panel | None) -> dict[str,
             ]
             for b in p.bars
         ]  # fmt: skip
-        found.append(
+        result.append(
             {
                 "seconds": _ns(p.seconds), "base": p is base, "lanes": p.lanes, "bars": bars,
                 "turn": None if p.turn is None else _ns(p.turn),
@@ -48,7 +48,7 @@ def data(panels: Sequence[Panel], scale: Scale, base: Panel | None) -> dict[str,
         )  # fmt: skip
     return {
         "left": LEFT, "plot": PLOT, "height": HEIGHT, "lane": LANE, "gap": GAP, "words": KINDS,
-        "most": scale.bytes, "longest": _ns(scale.seconds), "panels": found, "names": list(names),
+        "most": scale.bytes, "longest": _ns(scale.seconds), "panels": result, "names": list(names),
     }  # fmt: skip
 
 

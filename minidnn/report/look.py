@@ -17,15 +17,15 @@ def _nothing(document: Any) -> list[str]:
 class Look:
     """Functions of a document, which reads as a mapping.
 
-    cells:   headings and lines of the table
-    says:    sentences below the table
-    spare:   headings of columns that a narrow terminal lacks, the least useful first
-    picture: (document, title, notes) -> SVG
-    page:    (document, title, notes, version) -> HTML
+    cells:     headings and lines of the table
+    sentences: sentences below the table
+    spare:     headings of columns that a narrow terminal lacks, the least useful first
+    picture:   (document, title, notes) -> SVG
+    page:      (document, title, notes, version) -> HTML
     """
 
     cells: Callable[[Any], Cells]
-    says: Callable[[Any], Sequence[str]] = _nothing
+    sentences: Callable[[Any], Sequence[str]] = _nothing
     spare: Sequence[str] = ()
     picture: Callable[[Any, str, str], str] | None = None
     page: Callable[[Any, str, str, str], str] | None = None

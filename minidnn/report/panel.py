@@ -95,7 +95,7 @@ def waited(schedule: Schedule, trace: Trace) -> dict[int, tuple[int, float]]:
     spans = {span.index: span for span in trace.spans}
     pending: dict[Stream, list[int]] = {}
     free: dict[Stream, float] = {}
-    found = {}
+    result = {}
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, Wait):
             pending.setdefault(x.stream, []).append(x.on)
@@ -105,13 +105,13 @@ def waited(schedule: Schedule, trace: Trace) -> dict[int, tuple[int, float]]:
             if on is not None:
                 seconds = min(spans[on].end, span.start) - free.get(span.stream, 0.0)
                 if seconds > 0:
-                    found[i] = on, seconds
+                    result[i] = on, seconds
             free[span.stream] = span.end
-    return found
+    return result
 
 
 def _tensor(x: Offload | Prefetch | Stash | Fetch) -> Tensor:
-    return x.leg.tensor if isinstance(x, (Stash, Fetch)) else x.stay.tensor
+    return x.staging_slot.tensor if isinstance(x, (Stash, Fetch)) else x.residency.tensor
 
 
 def _of_op(x: Compute) -> dict[str, Any]:

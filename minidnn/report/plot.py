@@ -88,12 +88,12 @@ class Plot:
         path += f"H{WIDTH - RIGHT}"
         self.elements.append(f'<path d="{path}" fill="none" stroke="var(--{colour})" stroke-width="{width}"/>')
 
-    def point(self, at: Point, colour: str, said: str, hollow: bool = False) -> None:
+    def point(self, at: Point, colour: str, label: str, hollow: bool = False) -> None:
         """A point; `said` is shown under the pointer."""
         filled = f'fill="var(--{colour})"'
         look = f'fill="var(--paper)" stroke="var(--{colour})" stroke-width="1.4"' if hollow else filled
         place = f'cx="{self.x(at[0]):.1f}" cy="{self.y(at[1]):.1f}" r="{4.5 if hollow else 3.8}"'
-        self.elements.append(f"<circle {place} {look}><title>{escape(said)}</title></circle>")
+        self.elements.append(f"<circle {place} {look}><title>{escape(label)}</title></circle>")
 
     def interval(self, nbytes: float, between: tuple[float, float], colour: str) -> None:
         """A line through a point, as long as the interval of its seconds."""
@@ -101,19 +101,19 @@ class Plot:
         place = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
         self.elements.append(f'<line {place} stroke="var(--{colour})" stroke-width="1.6"/>')
 
-    def limit(self, nbytes: float, said: str) -> None:
+    def limit(self, nbytes: float, label: str) -> None:
         """A line up at so many bytes, with a word; nothing if it lies outside."""
         if self.across[0] <= nbytes <= self.across[1]:
             x = self.x(nbytes)
             self.elements.append(f'<line class="budget" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top}" y2="{self.bottom}"/>')
             place = f'x="{x - 5:.1f}" y="{self.top + 10}" text-anchor="end"'
-            self.elements.append(f'<text class="soft bad over" {place}>{escape(said)}</text>')
+            self.elements.append(f'<text class="soft bad over" {place}>{escape(label)}</text>')
 
-    def floor(self, edge: Sequence[Point], said: str) -> None:
+    def floor(self, edge: Sequence[Point], label: str) -> None:
         """The area below a line, shaded, and the line dashed."""
         line = "".join(f"L{self.x(b):.1f} {self.y(s):.1f}" for b, s in edge)
         area = f"M{self.x(edge[0][0]):.1f} {self.bottom}{line}V{self.bottom}Z"
-        shade = f'fill="var(--soft)" fill-opacity="0.18"><title>{escape(said)}</title></path>'
+        shade = f'fill="var(--soft)" fill-opacity="0.18"><title>{escape(label)}</title></path>'
         self.elements.append(f'<path d="{area}" {shade}')
         dashed = 'fill="none" stroke="var(--soft)" stroke-width="1.4" stroke-dasharray="5 3"'
         self.elements.append(f'<path d="M{line[1:]}" {dashed}/>')

@@ -25,8 +25,8 @@ def slowdown(row: Row) -> str:
     """Time over baseline's: "1.25×"; with the interval if the policy was run: "1.25× (1.18–1.33)"."""
     if row["slowdown"] is None:
         return "–"
-    found = spread(row, "slowdown")
-    sure = f" ({found.low:.2f}–{found.high:.2f})" if found and found.low != found.high else ""
+    result = spread(row, "slowdown")
+    sure = f" ({result.low:.2f}–{result.high:.2f})" if result and result.low != result.high else ""
     return f"{row['slowdown']:.2f}×{sure}"
 
 
@@ -44,13 +44,13 @@ def sure(row: Row) -> bool:
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows in groups by time, quickest first. Neighbours whose intervals overlap are in one group: nothing is known
     of the order within a group, and each row is quicker than those of later groups."""
-    found: list[list[Row]] = []
+    result: list[list[Row]] = []
     for row in sorted(rows, key=_time):
-        if found and any(_overlap(other, row) for other in found[-1]):
-            found[-1].append(row)
+        if result and any(_overlap(other, row) for other in result[-1]):
+            result[-1].append(row)
         else:
-            found.append([row])
-    return found
+            result.append([row])
+    return result
 
 
 def _time(row: Row) -> float:
@@ -77,27 +77,27 @@ def spread(row: Row, what: str) -> Spread | None:
 def noise(rows: Sequence[Row]) -> list[str]:
     """Sentences on what the measurements do not say: the order of policies whose intervals overlap, times on an idle
     machine."""
-    said = []
+    sentences = []
     kept = [r for r in rows if r["fits"]]
     if all(map(sure, kept)):
         apart = [group for group in groups(kept) if len(group) > 1]
-        said += [f"Too noisy to rank by time: {', '.join(r['policy'] for r in group)}." for group in apart]
+        sentences += [f"Too noisy to rank by time: {', '.join(r['policy'] for r in group)}." for group in apart]
     elif len(kept) > 1:
-        said.append(f"Too few steps to rank by time: that takes {FEWEST} timed ones.")
+        sentences.append(f"Too few steps to rank by time: that takes {FEWEST} timed ones.")
     others = max((r.get("other_processors") or 0.0 for r in rows), default=0.0)
     if others >= BUSY:
-        said.append(
+        sentences.append(
             f"The machine was busy: while steps were timed, other programs kept {others:.1f} processors at work."
         )
-    return said
+    return sentences
 
 
 def bounded(rows: Sequence[Row]) -> list[str]:
     """A sentence about the bound, if there is one. Like all that is foreseen it says nothing of measured times. Nor
-    does it of ops in parts, but for those that `best` tries (memory/joint/family.py): NAME@N may be below."""
-    found = [r["bound_seconds"] for r in rows if r.get("bound_seconds") and not r.get("timed_steps")]
-    said = "By the costs that plans are made with, no plan of ops as a whole within the budget takes less than"
-    return [f"{said} {duration(min(found))}."] if found else []
+    does it of ops in parts, but for those that `best` tries (memory/joint/variants.py): NAME@N may be below."""
+    result = [r["bound_seconds"] for r in rows if r.get("bound_seconds") and not r.get("timed_steps")]
+    sentences = "By the costs that plans are made with, no plan of ops as a whole within the budget takes less than"
+    return [f"{sentences} {duration(min(result))}."] if result else []
 
 
 def tiers(rows: Sequence[Row]) -> list[str]:

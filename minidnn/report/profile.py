@@ -12,7 +12,7 @@ from minidnn.visible import say
 HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
 
 
-def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: int, title: str) -> None:
+def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], count: int, title: str) -> None:
     """Print these rows, then the refused algorithms and the rates of copies from `document`.
 
     kept: how many measurements its cache file holds"""
@@ -31,5 +31,5 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: i
     for why in document["refused_algorithms"].values():
         say(f"refused, and not used: {why}")
     say(beside(document["beside_compute"]))
-    counted = f"{document['measured_now']} measured now, {kept} kept in {document['cache']}"
+    counted = f"{document['measured_now']} measured now, {count} kept in {document['cache']}"
     say(f"copies out / in: {rates(document)}; {counted}")

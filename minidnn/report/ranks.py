@@ -44,15 +44,15 @@ def _line(r: Row) -> list[str]:
     ]  # fmt: skip
 
 
-def says(document: Row) -> list[str]:
+def sentences(document: Row) -> list[str]:
     """Sentences on each policy: the number of ranks up to which it pays, the reason why no further, and refusals."""
-    said = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
+    sentences = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
     for policy, own in _by_policy(document["rows"]).items():
-        said += _pays(policy, own)
+        sentences += _pays(policy, own)
         refused = next((r for r in own if not r["fits"]), None)
         if refused is not None:
-            said.append(f"{policy} on {refused['ranks']} ranks is refused: {refused['why']}")
-    return said
+            sentences.append(f"{policy} on {refused['ranks']} ranks is refused: {refused['why']}")
+    return sentences
 
 
 def pays(rows: Sequence[Row]) -> tuple[Row | None, Row | None]:
@@ -87,21 +87,21 @@ def _why(r: Row) -> str:
     if exposed < 0.1 * whole:
         return "Little of that is communication: sums of gradients take the time, or a rank's batch is too small."
     cause = "latency" if latency > volume else "bandwidth"
-    said = (
+    sentences = (
         f"The reason is {cause}: of {duration(whole)}, {duration(exposed)} are exposed; a link without latency would"
         f" save {duration(latency)}, one of endless bandwidth {duration(volume)}."
     )
     if r["net_seconds"] > r["compute_seconds"]:
         lasts, beside = duration(r["net_seconds"]), duration(r["compute_seconds"])
-        return f"{said} Communication lasts {lasts}, compute {beside}: nothing is left to hide it behind."
-    return said
+        return f"{sentences} Communication lasts {lasts}, compute {beside}: nothing is left to hide it behind."
+    return sentences
 
 
 def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+    result: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["policy"], []).append(row)
-    return found
+        result.setdefault(row["policy"], []).append(row)
+    return result
 
 
 def picture(document: Row, title: str, notes: str) -> str:
@@ -162,12 +162,12 @@ def _curve(policy: str, rows: Sequence[Row], colour: str, x: Any, y: Any) -> lis
     last, beyond = pays(rows)
     for r, (a, b) in zip(rows, places, strict=True):
         part = r["samples_per_second"] / r["ranks"] / one
-        told = (
+        text = (
             f"{policy}, {r['ranks']} ranks: {rate(r['samples_per_second'])} samples/s, {part:.0%} of as many devices"
             f" alone; exposed {duration(r['exposed_seconds'])} of {duration(r['iteration_seconds'])}"
         )
         place = f'cx="{a:.1f}" cy="{b:.1f}"'
-        out.append(f'<circle {place} r="3.8" fill="var(--{colour})"><title>{escape(told)}</title></circle>')
+        out.append(f'<circle {place} r="3.8" fill="var(--{colour})"><title>{escape(text)}</title></circle>')
         if beyond is not None and r is last:
             out.append(f'<circle {place} r="8" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
             words, beside = escape(f"{policy} pays up to {r['ranks']}"), f'x="{a + 12:.1f}" y="{b - 6:.1f}"'
@@ -182,12 +182,12 @@ def section(document: Row) -> str:
     headings, lines = cells(document)
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in lines)
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says(document))
+    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(document))
     return f"""<section><h2>Speed against ranks</h2>
 <p class="dim">Samples per second, over those of as many devices that do not wait for each other. Point at anything for
 its numbers.</p>
 <div class="scroll">{drawn(document["rows"])}</div></section>
-<section><h2>Where it stops paying</h2>{said}</section>
+<section><h2>Where it stops paying</h2>{text}</section>
 <section><h2>Ranks</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>"""
 
@@ -198,4 +198,4 @@ def page(document: Row, heading: str, notes: str, version: str) -> str:
     return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
 
 
-LOOK = Look(cells, says, SPARED, picture, page)
+LOOK = Look(cells, sentences, SPARED, picture, page)

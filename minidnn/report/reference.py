@@ -33,7 +33,7 @@ def json_schema(model: type[BaseModel]) -> dict[str, Any]:
     models = [model]
     for each in models:  # it grows
         inner = (field.model for field in fields(each).values() if field.model and not field.old)
-        models += [found for found in dict.fromkeys(inner) if found not in models]
+        models += [result for result in dict.fromkeys(inner) if result not in models]
     definitions = {each.__name__: _object(each) for each in models}
     # A layer of one's own has another type.
     definitions["LayerParameter"]["properties"]["type"] = {"anyOf": [{"enum": sorted(LAYERS)}, {"type": "string"}]}
@@ -89,8 +89,8 @@ def layers_page() -> str:
 
 
 def _layer(kind: type[Layer]) -> str:
-    said = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
-    parts = [f"{' '.join(said.split())}\n"] if said else []
+    text = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
+    parts = [f"{' '.join(text.split())}\n"] if text else []
     place = "; may work in place" if kind.in_place else "; a file may leave it out" if kind.unnamed else ""
     parts.append(f"Bottoms: {_range(kind.bottoms)}. Tops: {_range(kind.tops)}{place}.\n")
     for message in filter(None, (kind.field_name, *kind.also)):
@@ -105,15 +105,15 @@ def _range(limits: tuple[int, int | None]) -> str:
     return "none" if most == 0 else str(least) if least == most else f"{least} to {most}"
 
 
-def _fields(model: type[BaseModel], shown: Any = lambda name: True) -> str:
+def _fields(model: type[BaseModel], default: Any = lambda name: True) -> str:
     """A table of the message's fields."""
     lines = ["| field | type | default |", "|---|---|---|"]
     for field in fields(model).values():
-        if field.old or not shown(field.name):
+        if field.old or not default(field.name):
             continue
         star = STAR if (field.number or 0) >= OURS else ""
-        told = "" if field.obeyed else f"; {NOT_OBEYED}"
-        lines.append(f"| `{field.name}`{star} | {_type(field)}{told} | {_default(field)} |")
+        text = "" if field.obeyed else f"; {NOT_OBEYED}"
+        lines.append(f"| `{field.name}`{star} | {_type(field)}{text} | {_default(field)} |")
     return "\n".join(lines) + "\n"
 
 

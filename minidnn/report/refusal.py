@@ -64,12 +64,12 @@ def show_worst(worst: Row, limit: int) -> None:
         say(" " * (2 + mark) + f"│ {sizes.text(limit)} allowed")
     width = min(console_of(None).width, WIDE)
     before = 0
-    for why, said in REASONS.items():
+    for why, text in REASONS.items():
         held = worst["held_bytes"][why]
         if held * SMALL < live:
             continue
-        said = _scratch(worst) if why == "workspace" else said
-        say(_cut(f"{why}, {sizes.text(held)}: {said}", width))
+        text = _scratch(worst) if why == "workspace" else text
+        say(_cut(f"{why}, {sizes.text(held)}: {text}", width))
         for nbytes, words in _grouped([r for r in worst["residents"] if r["stays"] == why], live):
             bar = _bar(before, nbytes, live, mark)
             before += nbytes

@@ -69,11 +69,11 @@ def _type(kind: Any) -> str:
 
 def _inner(model: type[Record]) -> list[type[Record]]:
     """The records in the model's fields, and in theirs, each once."""
-    found: list[type[Record]] = []
+    result: list[type[Record]] = []
 
     def visit(kind: Any) -> None:
-        if isinstance(kind, type) and not get_args(kind) and issubclass(kind, Record) and kind not in found:
-            found.append(kind)
+        if isinstance(kind, type) and not get_args(kind) and issubclass(kind, Record) and kind not in result:
+            result.append(kind)
             for field in kind.model_fields.values():
                 visit(field.annotation)
         for one in get_args(kind):
@@ -81,4 +81,4 @@ def _inner(model: type[Record]) -> list[type[Record]]:
 
     for field in model.model_fields.values():
         visit(field.annotation)
-    return found
+    return result

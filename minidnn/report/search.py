@@ -26,18 +26,18 @@ def cells(document: Row, what: str) -> Cells:
     return headings, [_line(r, what) for r in document["rows"]]
 
 
-def says(document: Row, what: str) -> list[str]:
+def sentences(document: Row, what: str) -> list[str]:
     """The meaning of the columns, and what the bound excludes."""
-    said = [MEANING]
+    sentences = [MEANING]
     for r in document["rows"]:
         if r["multiple_of"] > 1 and AT in r["policy"]:
-            said.append(multiples(r["policy"], r["multiple_of"]))
+            sentences.append(multiples(r["policy"], r["multiple_of"]))
     if any(r["ended"] for r in document["rows"]):
-        said.append(ENDED)
+        sentences.append(ENDED)
     if beyond := document["excluded"]:
         no, needs = f"No plan of ops as a whole places {what} {beyond[what]}", size(beyond["least_bytes"])
-        said.append(f"{no}: the bound asks for {needs} (docs/policies.md).")
-    return said
+        sentences.append(f"{no}: the bound asks for {needs} (docs/policies.md).")
+    return sentences
 
 
 def multiples(policy: str, of: int) -> str:
@@ -62,4 +62,4 @@ def _line(r: Row, what: str) -> list[str]:
 
 def look(what: str) -> Look:
     """The looks of a search for the largest "batch", "size" or "depth"."""
-    return Look(partial(cells, what=what), partial(says, what=what), SPARED)
+    return Look(partial(cells, what=what), partial(sentences, what=what), SPARED)

@@ -18,7 +18,7 @@ def cells(document: Summary) -> Cells:
     return headings, [_line(row) for row in document.rows]
 
 
-def says(document: Summary) -> list[str]:
+def sentences(document: Summary) -> list[str]:
     """The sums."""
     count = f"{document.parameters:,} parameters ({size(document.parameter_bytes)})"
     return [
@@ -48,4 +48,4 @@ def _few(words: Sequence[str]) -> str:
     return ", ".join(words) if len(words) < 4 else f"{', '.join(words[:2])}, … ({len(words)})"
 
 
-LOOK = Look(cells, says, SPARED)
+LOOK = Look(cells, sentences, SPARED)

@@ -24,10 +24,10 @@ def duration(seconds: float | None, spread: Spread | None = None) -> str:
         value = seconds * scale
         if value >= 0.9995 or unit == "µs":
             decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-            told = f"{value:.{decimals}f} {unit}"
+            text = f"{value:.{decimals}f} {unit}"
             if spread is None or spread.low == spread.high:
-                return told
-            return f"{told} ({spread.low * scale:.{decimals}f}–{spread.high * scale:.{decimals}f})"
+                return text
+            return f"{text} ({spread.low * scale:.{decimals}f}–{spread.high * scale:.{decimals}f})"
     raise AssertionError
 
 

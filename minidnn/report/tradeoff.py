@@ -38,12 +38,12 @@ def tradeoff(panels: Sequence[Panel], budget: int | None) -> str:
     if len(front) > 1:
         plot.steps([(r["peak_bytes"], r["step_seconds"]) for r in front], "soft", 1.2)
     for policy, r in rows.items():
-        found = intervals[policy]
-        if found is not None:
-            plot.interval(r["peak_bytes"], (found.low, found.high), colours[policy])
+        result = intervals[policy]
+        if result is not None:
+            plot.interval(r["peak_bytes"], (result.low, result.high), colours[policy])
         refused = "" if r["fits"] else ", refused"
-        said = f"{policy}: {sizes.text(r['peak_bytes'])}, {seconds(r)}{refused}"
-        plot.point((r["peak_bytes"], r["step_seconds"]), colours[policy], said, hollow=not r["fits"])
+        text = f"{policy}: {sizes.text(r['peak_bytes'])}, {seconds(r)}{refused}"
+        plot.point((r["peak_bytes"], r["step_seconds"]), colours[policy], text, hollow=not r["fits"])
     return plot.svg("Time of a step against bytes on the device, by policy")
 
 

@@ -25,16 +25,16 @@ HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled"
 SPARED = ("stalled", "one iteration", "moved")
 
 
-def show(document: Document, title: str, says: Sequence[str]) -> None:
+def show(document: Document, title: str, sentences: Sequence[str]) -> None:
     """Print the table, the sentences `says`, and why the smallest refused batch was refused."""
     plain(*cells(document), title, spare=SPARED)
-    for sentence in says:
+    for sentence in sentences:
         say(sentence)
     if document["scaling"]:
         scaling = {"rows": document["scaling"]}
         title = f"The best batch, {document['best']}, on more or fewer ranks"
         plain(*ranks.cells(scaling), title, spare=ranks.SPARED)
-        for sentence in ranks.says(scaling):
+        for sentence in ranks.sentences(scaling):
             say(sentence)
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
@@ -54,72 +54,72 @@ def sentences(document: Document) -> list[str]:
         return ["No batch fits."]
     best = rows[document["best"]]
     speed = rate(best["samples_per_second"])
-    said = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
+    sentences = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
     if document["multiple_of"] > 1:
-        said.append(multiples(document["policy"], document["multiple_of"]))
-    said += _nearly(document, rows[document["enough"]], best)
+        sentences.append(multiples(document["policy"], document["multiple_of"]))
+    sentences += _nearly(document, rows[document["enough"]], best)
     unmoved = None if document["largest_unswapped"] is None else rows[document["largest_unswapped"]]
     if unmoved is None:
-        said.append("Every batch that fits swaps.")
+        sentences.append("Every batch that fits swaps.")
     else:
         gain = best["samples_per_second"] / unmoved["samples_per_second"]
-        said.append(
+        sentences.append(
             f"Without swapping at most {unmoved['batch']} fit: the best has {document['ratio']:.2f} times that, at"
             f" {gain:.3f} times its throughput."
         )
     if (document["ranks"] or 1) > 1:
-        said += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
-    return said
+        sentences += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
+    return sentences
 
 
 def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
     """Sentences: how far the best may be behind batches that were not tried, the smallest batch that is nearly as good,
     and formats."""
     largest = max(row["batch"] for row in document["rows"])
-    said = [
+    sentences = [
         f"No plan of a batch up to {largest} can be quicker than {rate(document['most_samples_per_second'])} samples/s:"
         f" the best is at most {document['behind']:.1%} behind."
     ]
     if enough["batch"] < best["batch"]:
         less = f"{bytes_of(enough['peak_bytes'])} and {bytes_of(enough['host_bytes'])} of the host"
-        said.append(f"Batch {enough['batch']} comes within 1 % of it, with {less}.")
+        sentences.append(f"Batch {enough['batch']} comes within 1 % of it, with {less}.")
     quicker = [row for row in document["formats"] if row["samples_per_second"] > best["samples_per_second"] * 1.01]
     if quicker:
         names = " or ".join(row["format"] for row in quicker)
         speed = rate(min(row["samples_per_second"] for row in quicker))
-        said.append(f"With --format {names} the same batch makes {speed} samples/s.")
-    return said
+        sentences.append(f"With --format {names} the same batch makes {speed} samples/s.")
+    return sentences
 
 
 def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]:
     count = document["ranks"]
-    said = [f"{count} ranks, linked by {document['link']}:"]
+    sentences = [f"{count} ranks, linked by {document['link']}:"]
     for words, row in batches.items():
         if row is not None:
             one = row["efficiency"]
             times = "one has no plan" if one is None else f"they are {count * one:.2f} times as fast as one"
-            said.append(
+            sentences.append(
                 f"  with {words}, {row['batch']} each, {times}; of a step, {duration(row['exposed_seconds'])} are"
                 f" communication that nothing hides; {document['epoch_samples']} samples take"
                 f" {long(row['epoch_seconds'])}."
             )
-    return said
+    return sentences
 
 
 def checks(document: Document) -> list[str]:
     """A sentence for each batch that was run: how far the prediction is from the measured seconds."""
-    said = []
+    sentences = []
     for run in document["measured"]:
         if run["measured_step_seconds"] is None:
-            said.append(f"Batch {run['batch']} with measured costs: {run['why']}")
+            sentences.append(f"Batch {run['batch']} with measured costs: {run['why']}")
             continue
         off = 100 * (run["step_seconds"] / run["measured_step_seconds"] - 1)
-        said.append(
+        sentences.append(
             f"Batch {run['batch']} run: {duration(run['measured_step_seconds'])} an iteration, predicted"
             f" {duration(run['step_seconds'])} from measured costs ({off:+.1f} %),"
             f" {rate(run['batch'] / run['measured_step_seconds'])} samples/s."
         )
-    return said
+    return sentences
 
 
 def _line(r: Row) -> list[str]:
@@ -200,7 +200,7 @@ def picture(document: Document, heading: str | None = None) -> str:
     return f'<svg class="mini" {size} viewBox="0 0 {WIDTH} {height}" role="img">{style}\n{body}\n</svg>\n'
 
 
-def page(document: Document, heading: str, says: Sequence[str], version: str) -> str:
+def page(document: Document, heading: str, sentences: Sequence[str], version: str) -> str:
     """An HTML page: the picture, the sentences `says`, and the table."""
     headings, lines = cells(document)
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
@@ -208,11 +208,11 @@ def page(document: Document, heading: str, says: Sequence[str], version: str) ->
         f'<tr class="{"" if r["fits"] else "refused"}">' + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>"
         for r, line in zip(document["rows"], lines, strict=True)
     )
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says)
+    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     sections = f"""<section><h2>Throughput against minibatch</h2>
 <p class="dim">Filled where tensors are swapped. Point at anything for its numbers.</p>
 <div class="scroll">{picture(document)}</div></section>
-<section><h2>What it comes to</h2>{said}</section>
+<section><h2>What it comes to</h2>{text}</section>
 <section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>{ranks.section({"rows": document["scaling"]}) if document["scaling"] else ""}"""
     return framed(heading, sections, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")

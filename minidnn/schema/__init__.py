@@ -17,7 +17,7 @@ from minidnn.schema.checks import (
     wiring,
 )
 from minidnn.schema.common import FillerParameter, NetState
-from minidnn.schema.document import Document, InvalidFile, shown
+from minidnn.schema.document import Document, InvalidFile, quote
 from minidnn.schema.files import parse, read
 from minidnn.schema.message import Message, Repeated
 from minidnn.schema.plain import plain
@@ -48,8 +48,8 @@ __all__ = [
     "plain",
     "present",
     "prototext",
+    "quote",
     "read",
     "several",
-    "shown",
     "wiring",
 ]

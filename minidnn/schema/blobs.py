@@ -48,11 +48,11 @@ def message(path: str | Path, model: type[BaseModel]) -> tuple[Parts, dict[str, 
     return file, Reader(file.near, file.size, str(path)).message(model)
 
 
-def blob(file: Parts, given: Any, what: str) -> Blob:
+def blob(file: Parts, value: Any, what: str) -> Blob:
     """The array of a BlobProto's plain values; `what` is its name in errors. Raises InvalidFile."""
     from minidnn.schema.binary import BlobProto
 
-    proto = _checked(BlobProto, file, given, what)
+    proto = _checked(BlobProto, file, value, what)
     shape = (proto.num, proto.channels, proto.height, proto.width) if proto.shape is None else proto.shape.dim
     double = bool(proto.double_data)
     spans: Sequence[Span] = proto.double_data if double else proto.data
@@ -67,7 +67,7 @@ class Picture:
     label: int
     content: bytes | np.ndarray  # an encoded image, or its values (C, H, W), uint8 or float32
 
-    def written(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """The bytes of the Datum."""
         label = varint(5 << 3) + varint(self.label)
         values = self.content
@@ -111,16 +111,16 @@ def array(path: str | Path) -> np.ndarray:
 def mean(path: str | Path) -> np.ndarray:
     """The mean of images in a .binaryproto, float32 (C, H, W). Raises InvalidFile, and OSError if it cannot be
     opened."""
-    found = array(path)
-    if len(found.shape) not in (3, 4) or (len(found.shape) == 4 and found.shape[0] != 1):
-        raise InvalidFile([f"{path}: expected a mean of one image, (1, C, H, W), got {found.shape}"])
-    values = found.astype(np.float32).reshape(found.shape[-3:])
+    result = array(path)
+    if len(result.shape) not in (3, 4) or (len(result.shape) == 4 and result.shape[0] != 1):
+        raise InvalidFile([f"{path}: expected a mean of one image, (1, C, H, W), got {result.shape}"])
+    values = result.astype(np.float32).reshape(result.shape[-3:])
     if not np.isfinite(values).all():
         raise InvalidFile([f"{path}: the mean has values that are not finite"])
     return values
 
 
-def written_array(values: np.ndarray) -> bytes:
+def array_bytes(values: np.ndarray) -> bytes:
     """The bytes of a .binaryproto with these values, as float32."""
     from minidnn.schema.binary import BlobProto
 
@@ -129,19 +129,19 @@ def written_array(values: np.ndarray) -> bytes:
     return shape + sized(numbers["data"], np.ascontiguousarray(values, "<f4").tobytes())
 
 
-def _checked(model: type[T], file: Parts | Held, given: Any, what: str) -> T:
+def _checked(model: type[T], file: Parts | Held, value: Any, what: str) -> T:
     """The message of these plain values. Raises InvalidFile with the first error."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InvalidFile([f"{file.path}: {what}: {'.'.join(map(str, first['loc']))}: {first['msg']}"]) from None
 
 
-def _sized(found: Blob, what: str) -> Blob:
+def _sized(message: Blob, what: str) -> Blob:
     """The array itself. Raises InvalidFile unless it has as many bytes as its shape says."""
-    nbytes = sum(span.nbytes for span in found.spans)
-    if min(found.shape, default=1) < 0 or math.prod(found.shape) * found.dtype.itemsize != nbytes:
-        numbers = f"{nbytes // found.dtype.itemsize} numbers"
-        raise InvalidFile([f"{found.file.path}: {what} has the shape {found.shape}, but {numbers}"])
-    return found
+    nbytes = sum(span.nbytes for span in message.spans)
+    if min(message.shape, default=1) < 0 or math.prod(message.shape) * message.dtype.itemsize != nbytes:
+        numbers = f"{nbytes // message.dtype.itemsize} numbers"
+        raise InvalidFile([f"{message.file.path}: {what} has the shape {message.shape}, but {numbers}"])
+    return message

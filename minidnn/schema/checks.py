@@ -75,8 +75,10 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
         if field in given and (net := _net(document, given.pop(field), (field,), types)):
             inline[field] = net.parameter
     if "test_net_param" in given:
-        found = [_net(document, item, at, types) for item, at in several(given.pop("test_net_param"), "test_net_param")]
-        inline["test_net_param"] = tuple(net.parameter for net in found if net)
+        result = [
+            _net(document, item, at, types) for item, at in several(given.pop("test_net_param"), "test_net_param")
+        ]
+        inline["test_net_param"] = tuple(net.parameter for net in result if net)
     solver = checked(document, SolverParameter, given, ())
     sources = "net", "net_param", "train_net", "train_net_param"
     named = [key for key in sources if data.get(key) is not None]
@@ -282,11 +284,11 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     return layer if document.count == before else _bare(given)
 
 
-def _bare(given: Mapping[str, Any]) -> LayerParameter | None:
+def _bare(values: Mapping[str, Any]) -> LayerParameter | None:
     """A layer that has errors, with only those fields that its neighbours depend on; None if these are wrong, too."""
     try:
         fields = ("name", "type", "bottom", "top", "include", "exclude")
-        return LayerParameter.model_validate({f: given[f] for f in fields if f in given})
+        return LayerParameter.model_validate({f: values[f] for f in fields if f in values})
     except ValidationError:
         return None
 

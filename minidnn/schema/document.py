@@ -65,9 +65,9 @@ class Document:
         if self._errors:
             ordered = sorted(self._errors, key=lambda e: e[0])
             lines = (f"{self._text(mark, path)}: {message}" for mark, path, message in ordered)
-            found = list(dict.fromkeys(lines))
-            more = [f"and {len(found) - LISTED} more errors"] if len(found) > LISTED else []
-            raise InvalidFile(found[:LISTED] + more)
+            result = list(dict.fromkeys(lines))
+            more = [f"and {len(result) - LISTED} more errors"] if len(result) > LISTED else []
+            raise InvalidFile(result[:LISTED] + more)
 
     def drop(self, path: Path_, reason: str = "") -> None:
         """Note that this field is ignored, unless that is noted already."""
@@ -120,14 +120,14 @@ class Document:
 
     def _mark(self, path: Path_, at_name: bool = False) -> Mark:
         """Line and column of that field, or of the nearest one around it. A scalar counts as a list of one."""
-        found: Path_ = ()
+        result: Path_ = ()
         for part in path:
-            if (*found, part) in self.marks:
-                found = (*found, part)
+            if (*result, part) in self.marks:
+                result = (*result, part)
             elif isinstance(part, str):
                 break
-        name = self.marks.get(found, (1, 1))
-        return name if at_name else self.marks.get((*found, "="), name)
+        name = self.marks.get(result, (1, 1))
+        return name if at_name else self.marks.get((*result, "="), name)
 
     def _text(self, mark: Mark, path: Path_) -> str:
         """Place and path for an error; layers have their names: layer[conv1].convolution_param.num_output."""
@@ -146,7 +146,7 @@ class Document:
         return f"{place}: {text[1:]}" if text else place
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value as error messages quote it, of at most 60 characters."""
     if isinstance(value, dict):
         return f"a mapping with {', '.join(map(str, value))}" if value else "an empty mapping"

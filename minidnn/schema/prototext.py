@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel
 
 from minidnn.schema.caffe import NetParameter
-from minidnn.schema.document import DEPTH, Document, InvalidFile, Mark, Path_, shown
+from minidnn.schema.document import DEPTH, Document, InvalidFile, Mark, Path_, quote
 from minidnn.schema.solver import SolverParameter
 from minidnn.schema.table import FieldType, fields
 
@@ -96,13 +96,13 @@ class _Parser:
     def _scanned(self) -> Iterator[Token]:
         at = 1 if self.text.startswith("\ufeff") else 0
         while at < len(self.text):
-            found = _TOKEN.match(self.text, at)
-            if found is None:
+            result = _TOKEN.match(self.text, at)
+            if result is None:
                 self._strange(at)
-            assert found.lastgroup is not None
-            if found.lastgroup != "space":
-                yield Token(found.lastgroup, found[0], at)
-            at = found.end()
+            assert result.lastgroup is not None
+            if result.lastgroup != "space":
+                yield Token(result.lastgroup, result[0], at)
+            at = result.end()
         yield Token("end", "", at)
 
     def _strange(self, at: int) -> NoReturn:
@@ -110,7 +110,7 @@ class _Parser:
         if character in "\"'":
             self.fail(at, "a text that does not end on its line")
         if character.isdigit() or character == ".":
-            self.fail(at, f"{shown(self.text[at : at + 20].split()[0])} is no number")
+            self.fail(at, f"{quote(self.text[at : at + 20].split()[0])} is no number")
         self.fail(at, f"the character {character!r} may not stand here")
 
     def mark(self, at: int) -> Mark:
@@ -137,33 +137,33 @@ class _Parser:
         """The next token if it is one of these marks, else an empty text."""
         return self.take().text if self.next.kind == "mark" and self.next.text in marks else ""
 
-    def wanted(self, what: str) -> NoReturn:
-        got = "the end of the file" if self.next.kind == "end" else shown(self.next.text)
+    def fail_expected(self, what: str) -> NoReturn:
+        got = "the end of the file" if self.next.kind == "end" else quote(self.next.text)
         self.fail(self.next.at, f"expected {what}, got {got}")
 
     def entries(self, close: str, depth: int) -> list[Entry]:
         """The fields up to the mark that closes their message; an empty one stands for the file's end."""
         if depth > DEPTH:
             self.fail(self.next.at, f"messages are nested too deeply: more than {DEPTH}")
-        found: list[Entry] = []
+        result: list[Entry] = []
         while not (self.next.kind == "end" and not close):
             if close and self.took(close):
-                return found
+                return result
             if self.next.kind != "word":
-                self.wanted(f"a field's name or {close!r}" if close else "a field's name")
+                self.fail_expected(f"a field's name or {close!r}" if close else "a field's name")
             name = self.take()
             at = self.mark(name.at)
             colon = self.took(":")
             if self.took("["):
                 if not colon:
                     self.fail(name.at, f"expected ':' after {name.text} and before its list")
-                found += [Entry(name.text, at, value) for value in self.listed(depth)]
+                result += [Entry(name.text, at, value) for value in self.listed(depth)]
             elif not colon and self.next.text not in _CLOSES:
-                self.wanted(f"':' or '{{' after {name.text}")
+                self.fail_expected(f"':' or '{{' after {name.text}")
             else:
-                found.append(Entry(name.text, at, self.value(depth)))
+                result.append(Entry(name.text, at, self.value(depth)))
             self.took(",", ";")
-        return found
+        return result
 
     def listed(self, depth: int) -> Iterator[Value | Block]:
         if self.took("]"):
@@ -173,7 +173,7 @@ class _Parser:
             if self.took("]"):
                 return
             if not self.took(","):
-                self.wanted("',' or ']'")
+                self.fail_expected("',' or ']'")
 
     def value(self, depth: int) -> Value | Block:
         at = self.next.at
@@ -192,7 +192,7 @@ class _Parser:
                 return Value("word", word, mark)
             if (number := _not_finite(word)) is not None:
                 return Value("number", -number, mark)
-        self.wanted("a value")
+        self.fail_expected("a value")
 
     def number(self, token: Token, minus: str) -> int | float:
         text = minus + token.text
@@ -204,7 +204,7 @@ class _Parser:
             return sign * int(digits, 16)
         if digits.isdigit():
             if digits.startswith("0") and not set(digits) <= set("01234567"):
-                self.fail(token.at, f"{shown(text)} begins with 0, so it is octal, and has other digits than 0 to 7")
+                self.fail(token.at, f"{quote(text)} begins with 0, so it is octal, and has other digits than 0 to 7")
             return sign * int(digits, 8 if digits.startswith("0") else 10)
         return sign * float(digits.removesuffix("f"))
 
@@ -223,14 +223,14 @@ class _Parser:
         return text
 
     def unescaped(self, text: str, at: int) -> bytes:
-        done, found = 0, b""
+        done, result = 0, b""
         while (slash := text.find("\\", done)) >= 0:
             escape = _ESCAPE.match(text, slash)
             if escape is None:
-                self.fail(at + slash, f"the escape {shown(text[slash : slash + 2])} does not exist")
-            found += text[done:slash].encode("utf-8", "surrogatepass") + self.escaped(escape, at + slash)
+                self.fail(at + slash, f"the escape {quote(text[slash : slash + 2])} does not exist")
+            result += text[done:slash].encode("utf-8", "surrogatepass") + self.escaped(escape, at + slash)
             done = escape.end()
-        return found + text[done:].encode("utf-8", "surrogatepass")
+        return result + text[done:].encode("utf-8", "surrogatepass")
 
     def escaped(self, escape: re.Match[str], at: int) -> bytes:
         if escape["one"]:
@@ -238,11 +238,11 @@ class _Parser:
         if escape["octal"] or escape["hex"]:
             number = int(escape["octal"], 8) if escape["octal"] else int(escape["hex"], 16)
             if number > 255:
-                self.fail(at, f"the escape {shown(escape[0])} is no byte")
+                self.fail(at, f"the escape {quote(escape[0])} is no byte")
             return bytes([number])
         number = int(escape["short"] or escape["long"], 16)
         if number > 0x10FFFF or 0xD800 <= number < 0xE000:
-            self.fail(at, f"the escape {shown(escape[0])} is no character")
+            self.fail(at, f"the escape {quote(escape[0])} is no character")
         return chr(number).encode()
 
 
@@ -282,21 +282,21 @@ def _values(document: Document, entries: list[Entry], model: type[BaseModel] | N
     return result
 
 
-def _value(document: Document, entry: Entry, known: FieldType | None, at: Path_) -> Any:
+def _value(document: Document, entry: Entry, field_type: FieldType | None, at: Path_) -> Any:
     value = entry.value
     if isinstance(value, Block):
-        return _values(document, value.entries, known.model if known else None, at)
-    kind = known.kind if known else None
+        return _values(document, value.entries, field_type.model if field_type else None, at)
+    kind = field_type.kind if field_type else None
     if value.kind == "text":
         if kind == "enum":
-            document.error(at, f"expected a word without quotes, got the text {shown(value.value)}")
+            document.error(at, f"expected a word without quotes, got the text {quote(value.value)}")
         return value.value
     if value.kind == "number":
         if kind == "bool" and value.value in (0, 1):
             return bool(value.value)
-        if known and kind == "enum" and isinstance(value.value, int):
-            index = value.value - known.first
-            return known.words[index] if 0 <= index < len(known.words) else value.value
+        if field_type and kind == "enum" and isinstance(value.value, int):
+            index = value.value - field_type.first
+            return field_type.words[index] if 0 <= index < len(field_type.words) else value.value
         return value.value
     word = value.value
     if kind == "string":
@@ -329,10 +329,10 @@ def _lines(message: BaseModel) -> Iterator[str]:
                 yield from (f"  {line}" for line in _lines(item))
                 yield "}"
             else:
-                yield f"{name}: {_written(item, name in known and known[name].kind == 'enum')}"
+                yield f"{name}: {_text(item, name in known and known[name].kind == 'enum')}"
 
 
-def _written(value: Any, word: bool) -> str:
+def _text(value: Any, word: bool) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -69,14 +69,14 @@ def leaves(annotation: Any) -> Iterable[Any]:
 
 
 def _field(name: str, info: FieldInfo) -> FieldType:
-    found = [leaf for leaf in leaves(info.annotation) if leaf is not type(None) and leaf is not ...]
+    result = [leaf for leaf in leaves(info.annotation) if leaf is not type(None) and leaf is not ...]
     said = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-    words = tuple(leaf for leaf in found if isinstance(leaf, str))
-    model = next((leaf for leaf in found if isinstance(leaf, type) and issubclass(leaf, BaseModel)), None)
+    words = tuple(leaf for leaf in result if isinstance(leaf, str))
+    model = next((leaf for leaf in result if isinstance(leaf, type) and issubclass(leaf, BaseModel)), None)
     return FieldType(
         name,
         number_of(info),
-        _kind(found, bool(words) and said.get("wire") != "string", model),
+        _kind(result, bool(words) and said.get("wire") != "string", model),
         _repeated(info.annotation),
         info.is_required(),
         None if info.default is PydanticUndefined else info.default,
@@ -85,9 +85,9 @@ def _field(name: str, info: FieldInfo) -> FieldType:
         int(str(said.get("first", 0))),
         bool(said.get("old", False)),
         bool(said.get("obeyed", True)),
-        tuple(_limits([*info.metadata, *(m for leaf in found if isinstance(leaf, FieldInfo) for m in leaf.metadata)])),
-        tuple(leaf for leaf in found if isinstance(leaf, int | float)),
-        any(isinstance(m, BeforeValidator) for m in (*info.metadata, *found)) and not _repeated(info.annotation),
+        tuple(_limits([*info.metadata, *(m for leaf in result if isinstance(leaf, FieldInfo) for m in leaf.metadata)])),
+        tuple(leaf for leaf in result if isinstance(leaf, int | float)),
+        any(isinstance(m, BeforeValidator) for m in (*info.metadata, *result)) and not _repeated(info.annotation),
         {"float": 4, "double": 8, "byte": 1}.get(str(said.get("wire")), 0),
     )
 
@@ -99,12 +99,12 @@ def _limits(metadata: Iterable[Any]) -> Iterable[tuple[str, float]]:
                 yield name, limit
 
 
-def _kind(found: list[Any], enum: bool, model: type[BaseModel] | None) -> Kind:
+def _kind(leaves: list[Any], enum: bool, model: type[BaseModel] | None) -> Kind:
     if model is not None:
         return "message"
     if enum:
         return "enum"
-    types = {leaf if isinstance(leaf, type) else type(leaf) for leaf in found if not isinstance(leaf, FieldInfo)}
+    types = {leaf if isinstance(leaf, type) else type(leaf) for leaf in leaves if not isinstance(leaf, FieldInfo)}
     kinds: tuple[tuple[type, Kind], ...] = ((str, "string"), (bool, "bool"), (float, "float"), (int, "int"))
     return next((kind for type_, kind in kinds if type_ in types), "string")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from minidnn.errors import near
 from minidnn.schema.caffe import LayerParameter
-from minidnn.schema.document import Document, Path_, shown
+from minidnn.schema.document import Document, Path_, quote
 from minidnn.schema.refused import NOT_DONE
 from minidnn.schema.table import leaves
 
@@ -18,7 +18,7 @@ from minidnn.schema.table import leaves
 def is_mapping(document: Document, data: Any, at: Path_, what: str) -> bool:
     if isinstance(data, Mapping):
         return True
-    document.error(at, f"expected a mapping of {what}, got {shown(data)}")
+    document.error(at, f"expected a mapping of {what}, got {quote(data)}")
     return False
 
 
@@ -61,13 +61,13 @@ def _explain(document: Document, model: type[BaseModel], error: Any, at: Path_) 
         text = str(ctx["error"])
     elif kind == "literal_error":
         options = _options(model, loc)
-        text = f"expected {_either(options)}, got {shown(got)}"
+        text = f"expected {_either(options)}, got {quote(got)}"
         if isinstance(got, str):
             text += near(got, [o for o in options if isinstance(o, str)])
     elif kind in _EXPECTED:
-        text = f"expected {_EXPECTED[kind].format(**ctx)}, got {shown(got)}"
+        text = f"expected {_EXPECTED[kind].format(**ctx)}, got {quote(got)}"
     else:
-        text = f"{error['msg']}, got {shown(got)}"
+        text = f"{error['msg']}, got {quote(got)}"
     document.error(path, text)
 
 
@@ -110,16 +110,16 @@ def messages() -> frozenset[str]:
 def model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
     """The class of the message that a field holds, be it optional or repeated; None if it holds no message."""
     info = model.model_fields.get(field)
-    found = leaves(info.annotation) if info else ()
-    return next((t for t in found if isinstance(t, type) and issubclass(t, BaseModel)), None)
+    result = leaves(info.annotation) if info else ()
+    return next((t for t in result if isinstance(t, type) and issubclass(t, BaseModel)), None)
 
 
 def _descend(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
-    found: type[BaseModel] | None = model
+    result: type[BaseModel] | None = model
     for part in loc:
-        if isinstance(part, str) and found is not None:
-            found = model_of(found, part)
-    return found
+        if isinstance(part, str) and result is not None:
+            result = model_of(result, part)
+    return result
 
 
 def _options(model: type[BaseModel], loc: Sequence[str | int]) -> list[Any]:

@@ -125,20 +125,20 @@ class Reader:
                 raise self._bad(f"at byte {begin}, {field.name} has {len(raw)} bytes, which are no whole numbers")
             self._count(len(raw) // 4)
             return [_shortest(raw[i : i + 4]) for i in range(0, len(raw), 4)]
-        found = []
+        result = []
         while begin < end:
             self._count()
             value, begin = self._varint(begin, end)
-            found.append(self._integer(field, value))
-        return found
+            result.append(self._integer(field, value))
+        return result
 
 
-def _put(result: dict[str, Any], name: str, field: FieldType | None, given: list[Any]) -> None:
+def _put(result: dict[str, Any], name: str, field: FieldType | None, values: list[Any]) -> None:
     """Add values to a message: repeated ones to a list; of others the last one counts, and messages are merged."""
     if field and (field.repeated or field.itemsize):
-        result.setdefault(name, []).extend(given)
-    elif given:
-        before, last = result.get(name), given[-1]
+        result.setdefault(name, []).extend(values)
+    elif values:
+        before, last = result.get(name), values[-1]
         result[name] = {**before, **last} if isinstance(before, dict) and isinstance(last, dict) else last
 
 
@@ -150,23 +150,23 @@ def _shortest(raw: bytes) -> float:
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def written(message: BaseModel) -> bytes:
+def message_bytes(message: BaseModel) -> bytes:
     """The bytes of a message without long arrays: its given fields, in the order of their numbers."""
     known = sorted((f for f in fields(type(message)).values() if f.number is not None), key=lambda f: f.number or 0)
-    found = b""
+    result = b""
     for field in known:
         value = getattr(message, field.name)
         if field.name not in message.model_fields_set or value is None:
             continue
         for item in value if field.repeated else (value,):
-            found += _one(field, item)
-    return found
+            result += _one(field, item)
+    return result
 
 
 def _one(field: FieldType, value: Any) -> bytes:
     assert field.number is not None
     if isinstance(value, BaseModel):
-        return sized(field.number, written(value))
+        return sized(field.number, message_bytes(value))
     if field.kind == "string":
         return sized(field.number, str(value).encode("utf-8", "surrogatepass"))
     if field.kind == "float":
@@ -190,8 +190,8 @@ def head(number: int, size: int) -> bytes:
 def varint(value: int) -> bytes:
     """A whole number in protobuf's form: seven bits a byte; negative ones as of 64 bits."""
     value &= 2**64 - 1
-    found = bytearray()
+    result = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        result.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*result, value])

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from minidnn.schema.document import DEPTH, Document, InvalidFile, Mark, Path_, shown
+from minidnn.schema.document import DEPTH, Document, InvalidFile, Mark, Path_, quote
 
 _VERSION = re.compile(r"^%YAML[ \t]+(\S+)", re.MULTILINE)
 _BEGIN = re.compile(r"^---(\s|$)", re.MULTILINE)  # of a document: no directive comes after it
@@ -148,7 +148,7 @@ def _mapping(node: Any, path: Path_, document: Document, above: frozenset[int]) 
                 if isinstance(found, dict):
                     merged = {**found, **merged}
                 else:
-                    document.error(path, f"expected a mapping to merge, got {shown(found)}")
+                    document.error(path, f"expected a mapping to merge, got {quote(found)}")
             document.marks[path] = mine
             continue
         if key_node.id != "scalar":
@@ -183,7 +183,7 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
             lower = text.lower()
             return float(lower.replace(".", "") if lower.endswith((".inf", ".nan")) else text.replace("_", ""))
     except ValueError:  # the tag was given by hand: !!int foo
-        document.error(path, f"expected a number, as the tag {node.tag} says, got {shown(text)}")
+        document.error(path, f"expected a number, as the tag {node.tag} says, got {quote(text)}")
         return None
     if tag in ("str", "timestamp"):
         # YAML permits "\0" and "\uD800" in double quotes, but a file's name cannot hold them, nor can UTF-8 the second.

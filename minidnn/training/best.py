@@ -25,15 +25,15 @@ class Best:
     misses: int  # the tests since the best one, of which none was better
 
     @classmethod
-    def of(cls, said: object) -> Best:
+    def of(cls, data: object) -> Best:
         """The value that plain data describe, such as those of a snapshot's metadata. Raises ValueError if they
         describe none."""
-        given = said if isinstance(said, Mapping) else {}
+        given = data if isinstance(data, Mapping) else {}
         wrong = [name for name, kind in _KINDS.items() if type(given.get(name)) is not kind]
         if wrong or given["way"] not in (HIGHEST, LOWEST) or not math.isfinite(given["value"]):
-            raise ValueError(f"its best test is {said!r}; expected a usable {', '.join(wrong) or 'way and value'}")
+            raise ValueError(f"its best test is {data!r}; expected a usable {', '.join(wrong) or 'way and value'}")
         return cls(**{name: given[name] for name in _KINDS})
 
-    def said(self) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """The value as plain data; `of` reads it."""
         return asdict(self)

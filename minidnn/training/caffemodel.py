@@ -18,7 +18,7 @@ from minidnn.schema import NetParameter
 from minidnn.schema.binary import BinaryNet, BlobProto, Layer
 from minidnn.schema.blobs import Blob, blob, message
 from minidnn.schema.table import fields
-from minidnn.schema.wire import LARGEST, head, sized, varint, written
+from minidnn.schema.wire import LARGEST, head, message_bytes, sized, varint
 
 SUFFIX = ".caffemodel"
 _LAYER = fields(BinaryNet)["layer"].number or 0
@@ -36,24 +36,24 @@ def read(path: str | Path) -> dict[str, Rows]:
     A blob of an old file has four axes, the first ones of length 1. Raises InvalidFile if the file is no whole
     .caffemodel, and OSError if it cannot be opened."""
     file, net = message(path, BinaryNet)
-    found: dict[str, Rows] = {}
+    result: dict[str, Rows] = {}
     for layer in (*net.get("layers", ()), *net.get("layer", ())):
         if isinstance(layer, dict):
             name = str(layer.get("name", ""))
             for i, given in enumerate(layer.get("blobs", ())):
-                found[f"{name}/{i}"] = rows_of(blob(file, given, f"blob {i} of layer {name}"))
-    return found
+                result[f"{name}/{i}"] = rows_of(blob(file, given, f"blob {i} of layer {name}"))
+    return result
 
 
-def rows_of(found: Blob) -> Rows:
+def rows_of(blob: Blob) -> Rows:
     """The rows of an array of a file."""
-    row = math.prod(found.shape[1:])
+    row = math.prod(blob.shape[1:])
 
     def pieces() -> Iterator[np.ndarray]:
-        for first, last in split(found.shape, found.dtype.itemsize):
-            yield found.read(first * row, last * row).reshape(-1, *found.shape[1:])
+        for first, last in split(blob.shape, blob.dtype.itemsize):
+            yield blob.read(first * row, last * row).reshape(-1, *blob.shape[1:])
 
-    return Rows(found.shape, found.dtype, pieces)
+    return Rows(blob.shape, blob.dtype, pieces)
 
 
 def pieces(net: NetParameter, weights: Mapping[str, Sequence[Rows]]) -> Iterator[bytes]:
@@ -63,7 +63,7 @@ def pieces(net: NetParameter, weights: Mapping[str, Sequence[Rows]]) -> Iterator
     bare = net.model_copy(update={"layer": ()})
     bare.model_fields_set.discard("layer")
     others = weights.keys() - {layer.name for layer in net.layer}  # of another test net: with no more than their names
-    layers = [(written(layer), weights.get(layer.name, ())) for layer in net.layer]
+    layers = [(message_bytes(layer), weights.get(layer.name, ())) for layer in net.layer]
     layers += [(sized(_NAME, name.encode()), weights[name]) for name in sorted(others)]
     heads = [[layer, *(blob_head(_BLOBS, values.shape) for values in blobs)] for layer, blobs in layers]
     sizes = [
@@ -73,7 +73,7 @@ def pieces(net: NetParameter, weights: Mapping[str, Sequence[Rows]]) -> Iterator
     total = sum(sizes)
     if total > LARGEST - 2**16:
         raise TooLarge(f"{total} bytes of weights: a .caffemodel holds less than 2 GiB; write .safetensors")
-    yield written(bare)
+    yield message_bytes(bare)
     for (_, blobs), (first, *begins), size in zip(layers, heads, sizes, strict=True):
         yield head(_LAYER, size)
         yield first

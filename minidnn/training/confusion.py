@@ -38,11 +38,11 @@ class Judge:
     def of(cls, graph: Graph) -> Judge:
         """The judge of this net: its last Accuracy, else its last loss of classes. Raises InvalidInput if it has
         neither, or too many classes."""
-        found = [node for node in graph.layers if _judges(node)]
-        if not found:
+        result = [node for node in graph.layers if _judges(node)]
+        if not result:
             what = "no layer of the test net compares scores of classes with labels, as Accuracy does"
             raise InvalidInput(f"{graph.place}: {what}")
-        node = max(enumerate(found), key=lambda pair: (not pair[1].layer.loss, pair[0]))[1]
+        node = max(enumerate(result), key=lambda pair: (not pair[1].layer.loss, pair[0]))[1]
         scores, axis = node.bottoms[0].tensor, getattr(node.layer.param, "axis", None)
         classes = node.layer.classes([b.tensor.shape for b in node.bottoms])
         assert classes is not None
@@ -118,10 +118,10 @@ class Counting:
         labels = self._feeds.labels[judge.labels].reshape(len(scores), -1)
         rows = scores.reshape(len(scores), -1) if judge.axis is None else np.moveaxis(scores, judge.axis, -1)
         answers = rows.reshape(*labels.shape, judge.classes).argmax(-1)
-        given, found = labels[:left].ravel(), answers[:left].ravel()
+        given, result = labels[:left].ravel(), answers[:left].ravel()
         if judge.ignored is not None:
-            given, found = given[given != judge.ignored], found[given != judge.ignored]
-        pairs = np.bincount(given.astype(np.int64) * judge.classes + found, minlength=judge.classes**2)
+            given, result = given[given != judge.ignored], result[given != judge.ignored]
+        pairs = np.bincount(given.astype(np.int64) * judge.classes + result, minlength=judge.classes**2)
         self._counts += pairs.reshape(judge.classes, judge.classes)
 
     def result(self) -> Confusion:

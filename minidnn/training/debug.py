@@ -28,26 +28,26 @@ class Watch:
 
     def values(self) -> dict[str, float]:
         """The values by Caffe's words: "[Forward] Layer conv1, top blob conv1 data", in Caffe's order."""
-        found: dict[str, float | None] = {}
+        result: dict[str, float | None] = {}
         for node in self._layers:
             where = f"[Forward] Layer {node.name}"
             for blob in node.tops:
-                found[f"{where}, top blob {blob.name} data"] = self._seen.get(blob.tensor.name)
+                result[f"{where}, top blob {blob.name} data"] = self._seen.get(blob.tensor.name)
             for i, name in enumerate(_parameters(node)):
-                found[f"{where}, param blob {i} data"] = self._before.get(name)
+                result[f"{where}, param blob {i} data"] = self._before.get(name)
         for node in reversed(self._layers):
             where = f"[Backward] Layer {node.name}"
             for i, blob in enumerate(node.bottoms):
                 whole = f"{blob.tensor.name}.grad"
-                found[f"{where}, bottom blob {blob.name} diff"] = self._first(
+                result[f"{where}, bottom blob {blob.name} diff"] = self._first(
                     f"{whole}.{node.name}", f"{whole}.{node.name}.{i}", whole
                 )
             for i, name in enumerate(_parameters(node)):
-                found[f"{where}, param blob {i} diff"] = self._first(f"{name}.grad.part.{node.name}", f"{name}.grad")
+                result[f"{where}, param blob {i} diff"] = self._first(f"{name}.grad.part.{node.name}", f"{name}.grad")
         for node in self._layers:
             for i, name in enumerate(_parameters(node)):
-                found[f"[Update] Layer {node.name}, param blob {i} data"] = self._seen.get(name)
-        return {what: value for what, value in found.items() if value is not None}
+                result[f"[Update] Layer {node.name}, param blob {i} data"] = self._seen.get(name)
+        return {what: value for what, value in result.items() if value is not None}
 
     def _first(self, *names: str) -> float | None:
         """The value of the first of these tensors that was written."""

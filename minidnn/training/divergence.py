@@ -55,8 +55,8 @@ def culprit(session: Session, program: str) -> tuple[str | None, str]:
     The layer is None if all values are finite this time."""
     try:
         session.step(program, check=True, again=True)
-    except NotFinite as found:
-        op = next(one for one in found.op.members if found.tensor in one.writes)
-        where = f"{op.name} wrote it into {found.tensor.name}"
+    except NotFinite as result:
+        op = next(one for one in result.op.members if result.tensor in one.writes)
+        where = f"{op.name} wrote it into {result.tensor.name}"
         return op.layer, f"layer {op.layer} is the first to produce a value that is not finite: {where}"
     return None, "it came out finite when the step was run again"

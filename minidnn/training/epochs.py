@@ -37,8 +37,8 @@ def in_iterations(p: SolverParameter, epoch: int | None) -> SolverParameter:
     if not given:
         return p
     if epoch is None:
-        said = ", ".join(f"{IN_EPOCHS[field]} (give {field})" for field in given)
-        raise InvalidInput(f"the samples of TRAIN have no end, so there are no epochs to count for {said}")
+        text = ", ".join(f"{IN_EPOCHS[field]} (give {field})" for field in given)
+        raise InvalidInput(f"the samples of TRAIN have no end, so there are no epochs to count for {text}")
     counts = {field: epochs * epoch for field, epochs in given.items()}
     for field, count in counts.items():
         if count > LARGEST:

@@ -52,7 +52,7 @@ def evaluate(
     counting = Counting(session, feeds, program) if confusion else None
     told = session.tells_objective(program)
     part = Part()
-    machine.gather()  # all ranks do, also those without a batch
+    machine.all_gather()  # all ranks do, also those without a batch
     for k in range(batches * rank // ranks, batches * (rank + 1) // ranks):
         part.images += feeds.write(machine, session.programs[program], k * feeds.batch)
         with np.errstate(all="ignore"):  # as in training: Diverged says more

@@ -34,13 +34,13 @@ class Reader:
 
 def readers(graph: Graph, tensor: Tensor) -> list[Reader]:
     """The layers that read this tensor as labels, if they take not just any."""
-    found = []
+    result = []
     for node in graph.layers:
         at = node.layer.labels
         known = node.layer.classes([b.tensor.shape for b in node.bottoms])
         if known is not None and at is not None and node.bottoms[at].tensor == tensor:
-            found.append(Reader(node.name, known, node.layer.ignored, node.place))
-    return found
+            result.append(Reader(node.name, known, node.layer.ignored, node.place))
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +65,13 @@ class Feed:
         if data and data.role is Role.LABEL and loader.transform.augment.interpolates:
             what = f"resize, crop_area and rotation make values between those of pixels, but {data.name} holds labels"
             raise DataError(f"{name}: {what}")
-        found = {t: readers(graph, t) for t in (data, label) if t is not None and t.role is Role.LABEL}
-        for reader in found.get(label, ()) if label else ():
+        result = {t: readers(graph, t) for t in (data, label) if t is not None and t.role is Role.LABEL}
+        for reader in result.get(label, ()) if label else ():
             highest = loader.dataset.highest(reader.ignored)
             if highest >= reader.classes:
                 what = f"label {highest} occurs, but layer {reader.layer} gets {reader.classes} scores per sample"
                 raise DataError(f"{reader.place}: {name}: {what}")
-        return cls(loader, data, label, found, names)
+        return cls(loader, data, label, result, names)
 
     @property
     def name(self) -> str:
@@ -95,13 +95,13 @@ class Feed:
             values = {self.data: data, self.label: label}
         else:
             samples, windows, label = self.loader.take_raw(position)
-            values = {raw[0]: self._as_said(samples, raw[0]), raw[1]: windows, self.label: label}
-        found = {t: v for t, v in values.items() if t is not None}
+            values = {raw[0]: self._reshaped(samples, raw[0]), raw[1]: windows, self.label: label}
+        result = {t: v for t, v in values.items() if t is not None}
         for t, those in self.readers.items():
-            found[t] = self._labels(found[t], t, position)
+            result[t] = self._labels(result[t], t, position)
             for reader in those:
-                self._check(reader, found[t], position)
-        return found
+                self._check(reader, result[t], position)
+        return result
 
     def ahead(self) -> None:
         """Begin to make the batch that follows the last one."""
@@ -133,7 +133,7 @@ class Feed:
         """The index in the dataset of the k-th sample of a batch."""
         return int(self.loader.indices(np.array([position + k]))[0])
 
-    def _as_said(self, samples: np.ndarray, raw: Tensor) -> np.ndarray:
+    def _reshaped(self, samples: np.ndarray, raw: Tensor) -> np.ndarray:
         """Raw samples in the shape of their tensor. Raises DataError if their source has announced another type."""
         if raw.dtype == "uint8" and samples.dtype != np.uint8:
             raise DataError(f"{self.name}: its source says that samples are uint8, but they are {samples.dtype}")
@@ -176,13 +176,13 @@ class Filled:
 
     def _drawn(self, t: Tensor, position: int) -> np.ndarray:
         key = f"{self.name}.{t.name}.{position // self.batch}"
-        found = fill(self._fillers[t], t.shape, self._seed, key).whole()
+        result = fill(self._fillers[t], t.shape, self._seed, key).whole()
         for reader in self._readers.get(t, ()):
-            wrong = reader.wrong(np.trunc(found))
+            wrong = reader.wrong(np.trunc(result))
             if wrong.any():
-                what = f"{found[wrong][0]:g} names none of the {reader.classes} classes of layer {reader.layer}"
+                what = f"{result[wrong][0]:g} names none of the {reader.classes} classes of layer {reader.layer}"
                 raise DataError(f"layer {self.name}: its filler's label {what}")
-        return found.astype(np.int32) if t.role is Role.LABEL else found
+        return result.astype(np.int32) if t.role is Role.LABEL else result
 
     def ahead(self) -> None:
         pass

@@ -58,8 +58,8 @@ class Feeds:
             elif node.layer.inputs and not node.layer.sources:
                 inputs += tops
         if inputs:
-            found, notes = fed(graph, seed, inputs, data)
-            self.feeds += found
+            result, notes = fed(graph, seed, inputs, data)
+            self.feeds += result
             self.notes += notes
         elif data is not None:
             raise DataError(f"data are given for {graph.phase}, but none of its layers takes them: Input, MemoryData")

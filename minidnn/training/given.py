@@ -99,8 +99,8 @@ def _from_named(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Mappi
         raise DataError(f"{graph.place}: the inputs are {', '.join(names)}; got arrays for {', '.join(arrays)}")
     counts = {name: len(array) if np.ndim(array) else 0 for name, array in arrays.items()}
     if len(set(counts.values())) > 1:
-        found = ", ".join(f"{name} {n}" for name, n in counts.items())
-        raise DataError(f"{graph.phase} data: expected equally many samples of each input; got {found}")
+        result = ", ".join(f"{name} {n}" for name, n in counts.items())
+        raise DataError(f"{graph.phase} data: expected equally many samples of each input; got {result}")
     return [_of_array(graph, seed, t, arrays[t.name]) for t in inputs]
 
 

@@ -49,11 +49,11 @@ def forward(
 
 def _needed(program: Program, outputs: Iterable[Tensor]) -> set[Tensor]:
     """The tensors that these outputs depend on, themselves included."""
-    found = set(outputs)
+    result = set(outputs)
     for op in reversed(program.ops):
-        if not found.isdisjoint(op.writes):
-            found.update(op.reads)
-    return found
+        if not result.isdisjoint(op.writes):
+            result.update(op.reads)
+    return result
 
 
 def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
@@ -68,8 +68,8 @@ def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]
     arrays = {name: np.asarray(inputs[name]) for name in names}
     counts = [len(array) if array.ndim else 0 for array in arrays.values()]
     if not min(counts) or min(counts) != max(counts):
-        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
+        result = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise InvalidInput(f"expected samples, as many of each input, one or more; got {result}")
     return arrays, counts[0]
 
 

@@ -34,7 +34,7 @@ class Interrupt:
         self._waiting: tuple[int | None, bool] = None, False  # until the ranks agree
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether the run must end after the current step."""
         return self.number is not None
 
@@ -42,11 +42,11 @@ class Interrupt:
         """Whether the run must end. All ranks ask this between the same steps: then each knows what any has heard."""
         if self._channel is not None:
             number, save = self._waiting
-            found = self._channel.most(2 * (number or 0) + save)
-            self.number = found // 2 or self.number
-            self.save |= found % 2 > 0
+            result = self._channel.most(2 * (number or 0) + save)
+            self.number = result // 2 or self.number
+            self.save |= result % 2 > 0
             self._waiting = None, False
-        return self.asked
+        return self.requested
 
     def _hear(self, number: int | None) -> None:
         """A signal asks for the end, or, without a number, for a snapshot."""

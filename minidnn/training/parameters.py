@@ -25,7 +25,7 @@ class Parameters(Mapping[str, "Blobs"]):
     names:   the tensor for each "<layer>/<blob>"; a parameter that layers share has several names
     shapes:  Caffe's shape of each blob, by layer and by the blob's name"""
 
-    def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
+    def __init__(self, machine: Machine, graphs: Iterable[Graph], persistent: Mapping[str, Tensor]) -> None:
         self._layers: dict[str, Blobs] = {}
         self.tensors: dict[Tensor, tuple[int, ...]] = {}
         self.names: dict[str, Tensor] = {}
@@ -34,7 +34,7 @@ class Parameters(Mapping[str, "Blobs"]):
             for node in graph.layers:
                 own = [p for p in node.parameters if not p.constant]
                 shapes = {p.name: p.blob_shape or p.shape for p in own}
-                tensors = {p.name: carried[node.tensor_name(p)] for p in own}
+                tensors = {p.name: persistent[node.tensor_name(p)] for p in own}
                 if tensors:
                     self.shapes[node.name] = shapes
                     self._layers[node.name] = Blobs(machine, tensors, shapes)
@@ -87,23 +87,23 @@ def by_name(
 
     A numbered blob of four axes, the first ones of length 1, gets the parameter's shape: so are those of old files.
     Raises WeightsError if a layer is given with more or fewer numbered blobs than it has."""
-    found = dict(weights)
+    result = dict(weights)
     for layer, blobs in shapes.items():
         names = list(blobs)
-        numbered = [f"{layer}/{i}" for i in range(len(names) + 1) if f"{layer}/{i}" in found]
+        numbered = [f"{layer}/{i}" for i in range(len(names) + 1) if f"{layer}/{i}" in result]
         if numbered and len(numbered) != len(names):
             given = f"{len(numbered)}{' or more' if len(numbered) > len(names) else ''}"
             raise WeightsError(f"layer {layer}: has {len(names)} blobs ({', '.join(names)}), but is given with {given}")
         for key, name in zip(numbered, names, strict=True) if numbered else ():
-            values, shape = rows.of(found.pop(key)), blobs[name]
+            values, shape = rows.of(result.pop(key)), blobs[name]
             if values.shape == (1,) * (4 - len(shape)) + shape:
                 values = Rows(shape, values.dtype, values.pieces)
-            found[f"{layer}/{name}"] = values
-    return found
+            result[f"{layer}/{name}"] = values
+    return result
 
 
 def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = None) -> Rows:
-    """The rows of a carried tensor, in this shape of as many elements; default: the tensor's own."""
+    """The rows of a persistent tensor, in this shape of as many elements; default: the tensor's own."""
     shape = shape or tensor.shape
 
     def pieces() -> Iterator[np.ndarray]:
@@ -117,7 +117,7 @@ def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = No
 
 
 def assign(machine: Machine, tensor: Tensor, values: Rows) -> None:
-    """Overwrite a carried tensor between steps by values of as many elements."""
+    """Overwrite a persistent tensor between steps by values of as many elements."""
     if values.shape[:1] != tensor.shape[:1] or not tensor.shape:
         machine.set(tensor, values.whole().reshape(tensor.shape))
         return

@@ -53,17 +53,17 @@ class Classifier:
 
         Raises DataError for a file that cannot be read, and InvalidInput where the net does not say how an image
         becomes a sample."""
-        found: list[tuple[list[str], Loader]] = []
+        result: list[tuple[list[str], Loader]] = []
         for arrays, those in groupby(expanded(paths), lambda path: path.endswith(ARRAYS)):
             files = list(those)
             if not arrays:
-                found.append((files, self._of_images(files)))
+                result.append((files, self._of_images(files)))
                 continue
             for file in files:
                 values = raw_samples(file)
                 loader = self._of_arrays(Arrays(file, values, np.zeros(len(values), np.int32)))
-                found.append(([file] * len(values), loader))
-        return found
+                result.append(([file] * len(values), loader))
+        return result
 
     def _of_images(self, files: list[str]) -> Loader:
         node, given = input_of(self.graph), self._given()
@@ -132,11 +132,11 @@ def predict(
     for start in range(0, len(files), batch):
         count = min(batch, len(files) - start)
         with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings
-            found = session.forward(loader.batch(start, count)[0])[scores].reshape(count, -1)
-        for k in np.flatnonzero(~np.isfinite(found).all(1)).tolist():
+            result = session.forward(loader.batch(start, count)[0])[scores].reshape(count, -1)
+        for k in np.flatnonzero(~np.isfinite(result).all(1)).tolist():
             what = f"the net's scores of sample {start + k} are not finite: its values are too large"
             raise DataError(f"{files[start + k]}: {what}")
-        chances = probabilities(found, normal)
+        chances = probabilities(result, normal)
         for k, best in enumerate((-chances).argsort(1, kind="stable")[:, :top].tolist()):
             yield Prediction(
                 index=start + k,
@@ -186,10 +186,10 @@ def read_names(path: str, graph: Graph) -> tuple[str, ...]:
     """The names of the net's classes in a text, one on each line, as of Caffe's synset_words.txt. Raises InvalidInput
     if there are not as many."""
     try:
-        found = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
+        result = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path}: no text in UTF-8 with the name of a class on each line") from error
-    if not found or len(found) != len(names_of(found, graph)):
+    if not result or len(result) != len(names_of(result, graph)):
         classes = len(names_of(("one",), graph))
-        raise InvalidInput(f"{path}: {len(found)} lines; expected the name of each of the net's {classes} classes")
-    return found
+        raise InvalidInput(f"{path}: {len(result)} lines; expected the name of each of the net's {classes} classes")
+    return result

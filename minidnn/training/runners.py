@@ -65,7 +65,7 @@ class _Differentiated:
         return self.machine.step("TRAIN", trace=trace)
 
     def values(self) -> Mapping[str, np.ndarray]:
-        live = {t.name: self.machine.get(t) for t in (*self.program.carried, *self.program.hosted)}
+        live = {t.name: self.machine.get(t) for t in (*self.program.persistent, *self.program.host_resident)}
         return live | {t.name: self.machine.read(t, "TRAIN") for t in self.program.outputs}
 
     def stored(self) -> int:

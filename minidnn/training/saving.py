@@ -36,10 +36,10 @@ class Saving:
 
         position: training samples consumed; loss: the last one"""
         session = self._session
-        session.machine.gather()  # before anything else that all ranks do together
+        session.machine.all_gather()  # before anything else that all ranks do together
         weights = {name: _finite(name, values, iteration, loss) for name, values in session.weight_rows().items()}
-        state, said = session.state_rows(), facts(session)
-        return snapshot.Snapshot(weights, state, iteration, position, self._seed, said, best, self._names)
+        state, text = session.state_rows(), facts(session)
+        return snapshot.Snapshot(weights, state, iteration, position, self._seed, text, best, self._names)
 
     def write(self, prefix: str | Path, now: snapshot.Snapshot, best: bool = False) -> Path:
         """Write a snapshot; its path. Raises SaveError and Diverged, on all ranks alike."""
@@ -60,16 +60,16 @@ class Saving:
         if engine is None:
             return work()
         failed: Exception | None = None
-        found = None
+        result = None
         if not engine.rank:
             try:
-                found = work()
+                result = work()
             except (snapshot.SaveError, Diverged) as error:
                 failed = error
-        found, failed = engine.share((found, failed))[0]
+        result, failed = engine.share((result, failed))[0]
         if failed is not None:
             raise failed
-        return found
+        return result
 
 
 def _finite(key: str, values: Rows, iteration: int, loss: float) -> Rows:
@@ -107,15 +107,15 @@ def find(resume: str | Path | None, prefix: str) -> tuple[Path | None, snapshot.
         return None, None, []
     if str(resume) != "latest":
         return Path(resume), snapshot.load(resume), []
-    path, found, rejected = snapshot.latest(prefix)
+    path, result, rejected = snapshot.latest(prefix)
     notes = [f"not resumed from {reason}" for reason in rejected]
-    if found is None:
+    if result is None:
         notes.append(f"no snapshot {prefix}_iter_* to resume: beginning at 0")
-    return path, found, notes
+    return path, result, notes
 
 
 def restore(
-    session: Session, before: snapshot.Snapshot, path: Path | None, taken: int, seed: int
+    session: Session, before: snapshot.Snapshot, path: Path | None, samples: int, seed: int
 ) -> tuple[int, list[str]]:
     """Load a snapshot. Returns the position to go on from, and a note for each fact that may change the numbers.
 
@@ -125,12 +125,12 @@ def restore(
     except ValueError as error:
         raise snapshot.SnapshotError(f"{path}: {error}") from error
     notes = []
-    position = before.iteration * taken if before.position is None else before.position
+    position = before.iteration * samples if before.position is None else before.position
     if before.seed is None:
         notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {seed}")
-    if position != before.iteration * taken:
+    if position != before.iteration * samples:
         what = f"the snapshot's run took {position / max(before.iteration, 1):g}: other bytes come of it"
-        notes.append(f"{taken} samples an iteration, but {what}")
+        notes.append(f"{samples} samples an iteration, but {what}")
     for name, now in facts(session).items():
         then = before.facts.get(name, now)
         if then != now:
@@ -138,16 +138,16 @@ def restore(
     return position, notes
 
 
-def seed_of(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
+def seed_of(seed: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
     """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
 
     Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
     if before and before.seed is not None:
-        if given not in (None, before.seed):
-            raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
+        if seed not in (None, before.seed):
+            raise InvalidInput(f"seed {seed}: the snapshot's run had seed {before.seed}, and goes on with it")
         return before.seed
-    if given is not None:
-        if not 0 <= given < 2**64:
-            raise InvalidInput(f"seed {given}: expected a whole number from 0 to 2^64 - 1")
-        return given
+    if seed is not None:
+        if not 0 <= seed < 2**64:
+            raise InvalidInput(f"seed {seed}: expected a whole number from 0 to 2^64 - 1")
+        return seed
     return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")

@@ -50,7 +50,7 @@ class Loaded:
     missing: tuple[str, ...]  # in the net but not in the file: these keep the values that they had
     unused: tuple[str, ...]  # in the file but not in the net
 
-    def said(self) -> dict[str, list[str]]:
+    def data(self) -> dict[str, list[str]]:
         """The names as plain data."""
         return {"taken": list(self.taken), "missing": list(self.missing), "unused": list(self.unused)}
 
@@ -78,7 +78,7 @@ class Session:
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
         tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
-        fed:      whether Feeds write the inputs; then those of training may be early (Setting.early)
+        fed:      whether Feeds write the inputs; then those of training may be double-buffered (Setting.early)
         test_loss: whether programs of phase TEST compute the objective, too
         setting:  how the net is run, as one value; or say it by keywords (`Given` in jobs/setting.py)
 
@@ -100,10 +100,15 @@ class Session:
         self.machine = self._planned(job)
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
-        self.late = job.double_buffers and not any(p.early for p in self.programs.values())  # for want of bytes
-        carried = {t.name: t for p in self.programs.values() for t in (*p.late().carried, *p.hosted)}
-        self.params = Parameters(self.machine, self.graphs.values(), carried)
-        self._state = self._begun(job, carried)
+        # for want of bytes
+        self.without_double_buffering = job.double_buffers and not any(
+            p.double_buffered for p in self.programs.values()
+        )
+        persistent = {
+            t.name: t for p in self.programs.values() for t in (*p.synchronous_inputs().persistent, *p.host_resident)
+        }
+        self.params = Parameters(self.machine, self.graphs.values(), persistent)
+        self._state = self._begun(job, persistent)
         self._wholes = self._of_shards()
         self._closed = False
 
@@ -122,18 +127,20 @@ class Session:
             except Unfit:
                 self.costs = offered(self.costs, self.device.algorithms)
 
-    def _begun(self, job: Job, carried: Mapping[str, Tensor]) -> list[Tensor]:
+    def _begun(self, job: Job, persistent: Mapping[str, Tensor]) -> list[Tensor]:
         """Give everything that lives across steps its first values. Returns the tensors of the state, which a snapshot
         has beside the weights."""
         constant = {name for graph in self.graphs.values() for name in graph.constants}
         shards = set(self.machine.shards.values())
         others = [
-            t for t in carried.values() if t not in self.params.tensors and t.name not in constant and t not in shards
+            t
+            for t in persistent.values()
+            if t not in self.params.tensors and t.name not in constant and t not in shards
         ]
         first: dict[str, Rows] = {}
         for one, phase in reversed(named(job.net, job.phases, job.tests).values()):
             first.update(one.drawn(self.setting.seed, phase))
-        for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
+        for tensor in (*self.params.tensors, *(persistent[name] for name in constant)):
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
             assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
@@ -182,22 +189,22 @@ class Session:
 
     def state_rows(self) -> dict[str, Rows]:
         """Like `state`, but nothing is copied before it is asked for."""
-        found = {}
+        result = {}
         for t in self._state:
             whole = self._wholes.get(t)
-            found[whole.name if whole else t.name] = (
+            result[whole.name if whole else t.name] = (
                 rows.of(self.machine.get_whole(t, whole)) if whole else rows_of(self.machine, t)
             )
-        return found
+        return result
 
     def _of_shards(self) -> dict[Tensor, Tensor]:
         """{a tensor of the state of which this rank has a shard: the whole}, among several ranks."""
-        found: dict[Tensor, Tensor] = {}
+        result: dict[Tensor, Tensor] = {}
         for w, shard in self.machine.shards.items():
             for t in self._state:
                 if t.name.startswith(shard.name + "."):
-                    found[t] = replace(t, name=w.name + t.name.removeprefix(shard.name), shape=w.shape)
-        return found
+                    result[t] = replace(t, name=w.name + t.name.removeprefix(shard.name), shape=w.shape)
+        return result
 
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
@@ -288,10 +295,10 @@ class Session:
         """A copy of a blob as the last step of that phase left it; 16-bit values come as float32.
 
         Raises InvalidInput unless the blob is an output or is named in `keep`."""
-        found = last(self.graphs[phase], blob)
-        if found is None or found.tensor not in self.programs[phase].outputs:
+        result = last(self.graphs[phase], blob)
+        if result is None or result.tensor not in self.programs[phase].outputs:
             raise InvalidInput(f"blob {blob!r} does not leave the device in {phase}: say keep=[{blob!r}]")
-        return widened(self.machine.read(found.tensor, phase))
+        return widened(self.machine.read(result.tensor, phase))
 
     # ---- inference
 
@@ -329,14 +336,14 @@ def _check(setting: Setting) -> None:
     executable(setting.facts)
 
 
-def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
+def _unfit(rows: Rows, shape: tuple[int, ...]) -> str | None:
     """Why these cannot be the values of a parameter of that shape; None if they can."""
-    if given.shape != shape:
-        return f"has shape {shape}, but is given with {given.shape}"
-    if given.dtype.kind != "f":
-        return f"is given as {given.dtype}; expected floating-point numbers"
+    if rows.shape != shape:
+        return f"has shape {shape}, but is given with {rows.shape}"
+    if rows.dtype.kind != "f":
+        return f"is given as {rows.dtype}; expected floating-point numbers"
     with np.errstate(over="ignore"):
-        finite = all(np.isfinite(piece.astype(np.float32, copy=False)).all() for piece in given.pieces())
+        finite = all(np.isfinite(piece.astype(np.float32, copy=False)).all() for piece in rows.pieces())
     return None if finite else "is given with values that are not finite in float32"
 
 

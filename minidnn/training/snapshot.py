@@ -152,8 +152,8 @@ def check_writable(
         make_folder(path.parent)
         for begin in (_begin(prefix).name, f"{kept.stem}."):
             remove_left(path.parent, begin)
-        for _, found in _numbered(prefix, (*SUFFIXES, caffemodel.SUFFIX)):
-            _check_place(found)
+        for _, result in _numbered(prefix, (*SUFFIXES, caffemodel.SUFFIX)):
+            _check_place(result)
         for each in new:
             _check_place(each)
             try_replacing(each)
@@ -221,17 +221,17 @@ def load(path: str | Path) -> Snapshot:
 
 def _of_caffe(path: str | Path) -> Snapshot:
     try:
-        found = solverstate.load(path)
+        result = solverstate.load(path)
     except InvalidFile as error:
         raise SnapshotError(str(error)) from error
     except OSError as error:
         raise SnapshotError(f"{error.filename or path}: {error.strerror or error}") from error
-    run = found.run
+    run = result.run
     if run is None:
-        return Snapshot(found.weights, found.state, found.iteration, None, None)
+        return Snapshot(result.weights, result.state, result.iteration, None, None)
     _check_run(path, run, ("position", "seed"))
     about = run["position"], run["seed"], run["facts"], run.get("best"), run.get("class_names", ())
-    return Snapshot(found.weights, found.state, found.iteration, *about)
+    return Snapshot(result.weights, result.state, result.iteration, *about)
 
 
 def _check_run(path: str | Path, meta: Mapping[str, Any], counts: Iterable[str]) -> None:

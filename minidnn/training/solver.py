@@ -149,7 +149,7 @@ class Solver:
         self.net, self.machine, self._engine = job.net, self.session.machine, job.setting.engine
         self._parts = job.parts  # the programs of an iteration
         self.notes += self.session.notes
-        if self.session.late:
+        if self.session.without_double_buffering:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
         if (planned := self.session.arrangement.policy) != job.setting.policy:
             what = f"{job.setting.policy} would take more memory than this machine, or its container, has"
@@ -265,7 +265,7 @@ class Solver:
             while self.iteration < p.max_iter and not self._interrupt.agreed():
                 if self._test_is_due():
                     yield from self._tested()
-                if self._interrupt.asked or self._keeping.spent:
+                if self._interrupt.requested or self._keeping.spent:
                     break
                 try:
                     yield self._iterate_quietly()
@@ -287,12 +287,12 @@ class Solver:
                 if self.prefix and (self._interrupt.save or (p.snapshot and self.iteration % p.snapshot == 0)):
                     self._interrupt.save = False
                     yield self.save()
-                    if p.snapshot_after_train and self.iteration < p.max_iter and not self._interrupt.asked:
+                    if p.snapshot_after_train and self.iteration < p.max_iter and not self._interrupt.requested:
                         self._check_end()
             self.machine.settle()
-            if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
+            if self.unsaved and (p.snapshot_after_train or self._interrupt.requested):
                 yield self.save()
-            if not (self._interrupt.asked or self._keeping.spent):
+            if not (self._interrupt.requested or self._keeping.spent):
                 yield from self._tested()
         waits = tuple(self._engine.share(self._engine.waited)) if self._engine else ()
         yield Ended(
@@ -369,10 +369,10 @@ class Solver:
                 traced = self.session.step(program, trace=trace, observe=watch, meanwhile=meanwhile)
             else:
                 self.session.launch(program, meanwhile)
-            found = self.session.objectives(program)
-            losses += found
-            if not all(map(math.isfinite, found)):
-                self._diverged(program, found, position)
+            result = self.session.objectives(program)
+            losses += result
+            if not all(map(math.isfinite, result)):
+                self._diverged(program, result, position)
         if self.machine.disk is not None:
             self.machine.settle()  # an iteration counts once no write or read of it can fail
         self.position += every * feeds.batch
@@ -387,13 +387,13 @@ class Solver:
     def _diverged(self, program: str, losses: list[float], position: int) -> NoReturn:
         """Raise Diverged, on all ranks alike. The one whose loss it was looks for the origin."""
         rank, engine = next(k for k, loss in enumerate(losses) if not math.isfinite(loss)), self._engine
-        self.machine.gather()
-        found = None
+        self.machine.all_gather()
+        result = None
         if engine is None or engine.rank == rank:
-            found = diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
-        found = found if engine is None else engine.share(found)[rank]
-        assert found is not None
-        raise found
+            result = diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
+        result = result if engine is None else engine.share(result)[rank]
+        assert result is not None
+        raise result
 
     def _undo(self, parts: int) -> None:
         """Go back to the beginning of an iteration of which only so many parts have run."""
@@ -432,7 +432,7 @@ class Solver:
 
     def _now(self) -> snapshot.Snapshot:
         """The content of a snapshot of this iteration."""
-        best = self.best.said() if self.best else None
+        best = self.best.data() if self.best else None
         return self._saving.now(self.iteration, self.position, self._losses[-1] if self._losses else math.nan, best)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from minidnn.schema import InvalidFile, NetParameter
 from minidnn.schema.binary import Resume, SolverState
 from minidnn.schema.blobs import blob, message
 from minidnn.schema.table import fields
-from minidnn.schema.wire import sized, written
+from minidnn.schema.wire import message_bytes, sized
 from minidnn.training import caffemodel
 
 SUFFIX = ".solverstate"
@@ -94,11 +94,11 @@ def save(
             file.write(piece)
     with replacing(path, "wb") as file:
         given = SolverState(iter=iteration, learned_net=str(beside))
-        for raw in _state(written(given), order, weights, state, rest):
+        for raw in _state(message_bytes(given), order, weights, state, rest):
             digest.update(raw)
             file.write(raw)
-        told = json.dumps({**about, "checksum": digest.hexdigest()}, sort_keys=True)
-        file.write(sized(_OURS, sized(_ABOUT, told.encode())))
+        text = json.dumps({**about, "checksum": digest.hexdigest()}, sort_keys=True)
+        file.write(sized(_OURS, sized(_ABOUT, text.encode())))
 
 
 def load(path: str | Path) -> State:
@@ -147,10 +147,10 @@ def _begun(about: Mapping[str, Any]) -> hashlib._Hash:
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode())
 
 
-def _about(path: str | Path, told: object) -> dict[str, Any]:
+def _about(path: str | Path, data: object) -> dict[str, Any]:
     """Our field of a .solverstate about its run. Raises InvalidFile if it is not of our form."""
     try:
-        about = json.loads(str(told))
+        about = json.loads(str(data))
         lists = [about[name] for name in ("history", "state")]
         if not all(isinstance(name, str) for names in lists for name in names) or "checksum" not in about:
             raise ValueError("names are missing")
@@ -161,10 +161,10 @@ def _about(path: str | Path, told: object) -> dict[str, Any]:
     return about
 
 
-def _check(path: str | Path, file: Parts, model: Path, told: str, about: Mapping[str, Any]) -> None:
+def _check(path: str | Path, file: Parts, model: Path, checksums: str, about: Mapping[str, Any]) -> None:
     """Raise InvalidFile if the files do not have the checksum of their snapshot."""
     digest = _begun({name: value for name, value in about.items() if name != "checksum"})
-    end = sized(_OURS, sized(_ABOUT, told.encode("utf-8", "surrogatepass")))
+    end = sized(_OURS, sized(_ABOUT, checksums.encode("utf-8", "surrogatepass")))
     weights = Parts(model, lambda text: InvalidFile([text]))
     for part, size in ((weights, weights.size), (file, file.size - len(end))):
         for at in range(0, size, _CHUNK):

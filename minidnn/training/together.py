@@ -63,9 +63,9 @@ def check_alike(engine: Engine, solver: SolverParameter, session: Session, sampl
         "the iteration to begin with": at,
         "the plan": digest(session.arrangement)[:12],
     }
-    found = engine.share(said)
-    for what, value in found[0].items():
-        for rank, other in enumerate(found):
+    result = engine.share(said)
+    for what, value in result[0].items():
+        for rank, other in enumerate(result):
             if other[what] != value:
                 raise InvalidInput(
                     f"rank {rank} differs from rank 0 in {what}: {other[what]} and {value}; all ranks need the same "
@@ -95,11 +95,11 @@ def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[s
 def _nccl(device: Any, launch: Launch, limit: float) -> Engine:
     from minidnn.ranks.nccl import Nccl
 
-    found = launched.channel(launch, limit)
+    result = launched.channel(launch, limit)
     try:
-        engine = Nccl(found, device.api, device.net, limit)
+        engine = Nccl(result, device.api, device.net, limit)
     except BaseException:
-        found.close()
+        result.close()
         raise
     device.memory = min(engine.share(device.free()))  # NCCL has taken some; all ranks make one plan
     return engine

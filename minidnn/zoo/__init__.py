@@ -29,7 +29,17 @@ from minidnn.zoo.vit import ViTSmall
 from minidnn.zoo.wide_resnet import wide_resnet
 
 __all__ = [
-    "DEPTHS", "FAMILIES", "MADE", "WRITTEN", "NoSuchModel", "family", "find", "folder", "known", "load", "names",
+    "DEPTHS",
+    "FAMILIES",
+    "MADE",
+    "WRITTEN",
+    "NoSuchModel",
+    "family",
+    "find",
+    "folder",
+    "load",
+    "names",
+    "net_names",
     "residual_blocks",
 ]  # fmt: skip
 
@@ -64,7 +74,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
-def known() -> list[str]:
+def net_names() -> list[str]:
     """Names of nets: those with a file, those made without a file, and some of each family."""
     files = [name for name in names() if not name.endswith("_solver")]
     return [*files, *MADE, *(name for _, some in FAMILIES.values() for name in some)]
@@ -84,8 +94,8 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
         given = {} if batch is None else {"batch": batch}
         if word in MADE:
             return MADE[word](**given)
-        for said, (make, _) in FAMILIES.items():
-            if numbers := re.fullmatch(said, word.lower()):
+        for text, (make, _) in FAMILIES.items():
+            if numbers := re.fullmatch(text, word.lower()):
                 return make(*map(int, numbers.groups()), **given)
     elif (folder() / path.name).is_file() and path.parent.name in ("", "models"):
         return folder() / path.name  # models/vgg16.yaml works in any working folder
@@ -98,10 +108,10 @@ def load(source: str | Path, batch: int | None = None) -> Net:
     `batch` replaces the net's batch sizes. Raises NoSuchModel, which suggests a similar name, and InvalidFile with
     every error of a file.
     """
-    found = find(source, batch)
-    if isinstance(found, Net):
-        return found if batch is None else found.with_batch(batch)
-    return Net.from_file(found, batch)
+    result = find(source, batch)
+    if isinstance(result, Net):
+        return result if batch is None else result.with_batch(batch)
+    return Net.from_file(result, batch)
 
 
 def family(word: str) -> str:
@@ -116,9 +126,9 @@ def family(word: str) -> str:
 def _missing(path: Path) -> str:
     """The error message for a path that is no file and no name, with a suggestion."""
     if not path.name:  # "", ".", "/"
-        return f"{path}: not a file; name a model file, or one of {', '.join(known())}"
+        return f"{path}: not a file; name a model file, or one of {', '.join(net_names())}"
     there = path.parent.iterdir() if path.parent.is_dir() else ()
     beside = [str(path.with_name(p.name)) for p in there if p.suffix in (".yaml", ".prototxt", ".caffemodel")]
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
-    hint = near(str(path), [*beside, *files, *known()]) or f"; there are {', '.join(known())}"
+    hint = near(str(path), [*beside, *files, *net_names()]) or f"; there are {', '.join(net_names())}"
     return f"there is no file or model {path}{hint}"

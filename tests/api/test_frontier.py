@@ -13,7 +13,7 @@ import pytest
 from minidnn.api.frontier import sweep
 from minidnn.cli.main import main
 from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.index import Index
 from tests.support.programs import PROGRAMS, costs, forward_only
 from tests.support.slow import usual_are
 
@@ -52,7 +52,7 @@ def test_the_least_budget_and_what_the_next_one_saves(found):
 
 @pytest.mark.parametrize("name", ["residual", "diamond"])
 def test_the_price_of_a_byte_is_a_slope_of_the_bound(name):
-    bound = LowerBound(Facts(PROGRAMS[name](), costs(bandwidth=5e8)))
+    bound = LowerBound(Index(PROGRAMS[name](), costs(bandwidth=5e8)))
     budgets = [bound.least() * k // 8 for k in range(9, 14)]
     assert bound.at(budgets[0]).price > 0
     for (b, at), (c, beyond) in pairwise((b, bound.at(b)) for b in budgets):

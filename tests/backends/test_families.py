@@ -42,15 +42,28 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.native": HOSTS,
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"channels", "device", "each", "kernels", "products", "squares"},
+    "reference": {"channels", "device", "multi_tensor", "kernels", "products", "squares"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cuda": {
-        "api", "at_hand", "by_host", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages",
-        "recipe", "reduction", "rows", "runtime",
+        "api",
+        "at_hand",
+        "by_host",
+        "columns",
+        "compile",
+        "cudnn",
+        "device",
+        "multi_tensor",
+        "nan",
+        "nvrtc",
+        "packages",
+        "recipe",
+        "reduction",
+        "rows",
+        "runtime",
     },
-}  # fmt: skip
+}
 SOURCES = {  # pattern of sources -> families without one, and those of other names
     "cpu/native/*.c": (
         {"samples", "convolution"},

@@ -221,7 +221,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch):
 
 
 @compiled
-@pytest.mark.parametrize("kind", ["sgd.update", "adam.update_each"])
+@pytest.mark.parametrize("kind", ["sgd.update", "adam.update_multi_tensor"])
 def test_a_host_that_would_leave_other_bytes_is_noticed(kind, monkeypatch):
     device = fake_device()
     of = operations.examples(small=True)[kind]

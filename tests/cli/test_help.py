@@ -50,7 +50,7 @@ def test_policies_have_a_line_each(printed, verb, flag):
     text = printed(verb)
     lines = text[text.index("\npolicies:\n") :].splitlines()
     for name in policies.names():
-        does = policies.does(name)
+        does = policies.summary(name)
         assert does and [line.split(maxsplit=1) for line in lines].count([name, does]) == 1, name
     default = f"(default: the file's, or {policies.DEFAULT}, and with a budget {policies.BUDGETED})"
     assert flag == "--policies" or option(text, flag).endswith(default)

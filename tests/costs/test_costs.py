@@ -11,7 +11,7 @@ from minidnn.backends.cuda.cudnn import Settings
 from minidnn.backends.cuda.device import open_gpu
 from minidnn.cli.main import main
 from minidnn.costs.profiles import ARCHITECTURES, PROFILES, short
-from minidnn.costs.roofline import Bytes, Number, Slot
+from minidnn.costs.roofline import Bytes, Number, PcieSlot
 from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device
 from minidnn.program import Algorithm, Op, Pass, Tensor
@@ -42,7 +42,7 @@ RELU = Op("relu.forward", "relu.forward", "relu", Pass.FORWARD, (Tensor("x", (10
 def test_profile_is_complete_and_every_number_has_a_source(name):
     gpu = costs.gpu(name)
     for field, value in vars(gpu).items():
-        if isinstance(value, (Number, Bytes, Slot)):
+        if isinstance(value, (Number, Bytes, PcieSlot)):
             assert len(value.source) > 5, field
     c = costs.profile(name)
     assert c.device == name and c.memory >= 6e9 and c.origin == "profile"

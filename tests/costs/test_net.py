@@ -14,19 +14,19 @@ from minidnn.ranks import shards
 RATE = 1e6
 
 
-def exchange(ranks, *sizes):
+def all_to_all(ranks, *sizes):
     reads = [Tensor(f"g{i}", (size,)) for i, size in enumerate(sizes)]
     rows = [Tensor(f"{g.name}.rows", (ranks * shards.length(g.size, ranks),)) for g in reads]
-    return net("net.exchange", "net.exchange", reads, rows, ranks)
+    return net("net.all_to_all", "net.all_to_all", reads, rows, ranks)
 
 
-def gather(ranks, *sizes):
+def all_gather(ranks, *sizes):
     whole = [Tensor(f"w{i}", (size,)) for i, size in enumerate(sizes)]
     own = [Tensor(f"{w.name}.shard", (shards.length(w.size, ranks),)) for w in whole]
-    return net("net.gather", "net.gather", own, whole, ranks)
+    return net("net.all_gather", "net.all_gather", own, whole, ranks)
 
 
-@pytest.mark.parametrize("make", [exchange, gather])
+@pytest.mark.parametrize("make", [all_to_all, all_gather])
 def test_messages_and_bytes_of_the_first_rank(make):
     """4 ranks, 4 blocks of 4096 and one of 100 elements: the first rank has 4096 + 100 of them for each of 3 others."""
     op, link = make(4, 4 * 4096, 100), Link(RATE, 1.0, 0.25)
@@ -38,13 +38,13 @@ def test_messages_and_bytes_of_the_first_rank(make):
 
 def test_a_tensor_of_few_blocks_loads_the_first_ranks():
     """Shards are whole blocks. On 64 ranks a tensor of two blocks is all with two of them, which send it to 63."""
-    op = gather(64, 2 * 4096)
-    assert sent(op) == 63 * 4 * 4096 and sent(gather(2, 2 * 4096)) == 4 * 4096
+    op = all_gather(64, 2 * 4096)
+    assert sent(op) == 63 * 4 * 4096 and sent(all_gather(2, 2 * 4096)) == 4 * 4096
 
 
 def test_nodes_have_two_kinds_of_links_at_work_at_once():
     """8 ranks in nodes of 4, 64 blocks: a shard is 8 blocks, 128 KiB. A node's ranks share the link to the others."""
-    op, shard = exchange(8, 64 * 4096), 8 * 4096 * 4
+    op, shard = all_to_all(8, 64 * 4096), 8 * 4096 * 4
     within, between = Link(10 * RATE, 0.0, 0.0), Link(RATE, 0.5, 0.125)
     slow = 0.5 + 3 * 0.125 + 4 * 4 * shard / RATE
     assert Nodes(within, between, 4).seconds(op) == pytest.approx(slow)
@@ -57,7 +57,7 @@ def test_nodes_have_two_kinds_of_links_at_work_at_once():
 
 def test_costs_of_ops_stay_and_communication_can_be_free():
     given = Costs("any", 1, 1.0, 1.0, lambda op: ())
-    op = exchange(2, 8 * 4096)
+    op = all_to_all(2, 8 * 4096)
     linked = among(given, Link(RATE, 1.0, drag=0.5))
     (choice,) = linked.choices(op)
     assert choice.seconds == pytest.approx(1.0 + 4 * 4096 * 4 / RATE) and linked.net_drag == 0.5

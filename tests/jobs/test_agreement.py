@@ -7,7 +7,7 @@ import pytest
 from minidnn import costs, search, tune
 from minidnn.api import plan
 from minidnn.backends import open_device
-from minidnn.costs.parts import JOINS
+from minidnn.costs.parts import PART_COPIES
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import read
 from minidnn.memory.proof.digest import digest
@@ -47,7 +47,7 @@ def profiled(ranks):
     about = read("solver.yaml", {"device": "cpu", "ranks": ranks})
     several = [about] if ranks is None else [about, about.varied(ranks=1)]
     ops = [op for one in several for p in one.programs for op in p.ops]
-    for op in (*JOINS.values(), *(op for op in ops if not op.on_net)):
+    for op in (*PART_COPIES.values(), *(op for op in ops if not op.on_net)):
         for i, a in enumerate(device.algorithms(op)):
             known.seconds[costs.key(op, a)] = (1e-5 + op.flops / 1e10) / (i + 1)
     known.save()

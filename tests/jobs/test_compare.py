@@ -124,7 +124,7 @@ def test_roles_of_the_baseline_by_hand():
 
 def test_paper_peak_counts_feature_layers_weights_only_for_vdnn():
     program = chain()
-    everything = sum(t.nbytes for t in program.carried if t.role is Role.PARAM)
+    everything = sum(t.nbytes for t in program.persistent if t.role is Role.PARAM)
     base, lean = simulated([program], ["baseline:m", "vdnn_all:m"], costs(), facts="vdnn2016")
     roles = by_role(base.schedule)
     assert paper_peak(base.schedule, "baseline:m") == roles["feature_maps"] + roles["gradients"] + everything

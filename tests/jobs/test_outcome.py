@@ -9,7 +9,7 @@ from minidnn.jobs.outcome import WHOLE, Outcome, add_bound, bound_at, bounds, fr
 from minidnn.jobs.processes import Processes, result
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.family import Family
+from minidnn.memory.joint.variants import ProgramVariants
 from tests.support.programs import chain, costs
 
 
@@ -34,8 +34,10 @@ def test_an_outcome_counts_what_a_step_copies_and_repeats():
 
 
 def test_a_bound_is_computed_once_and_only_for_what_keeps_the_budget(monkeypatch):
-    asked, closest = [], Family.closest
-    monkeypatch.setattr(Family, "closest", lambda self, budget: (asked.append(budget), closest(self, budget))[1])
+    asked, closest = [], ProgramVariants.closest
+    monkeypatch.setattr(
+        ProgramVariants, "closest", lambda self, budget: (asked.append(budget), closest(self, budget))[1]
+    )
     p, c = chain(), costs()
     budget = outcome([p], "liveness:m", c).arrangement.arena
     families = bounds.cache_info().misses

@@ -104,9 +104,9 @@ def test_a_curve_says_where_it_stops_paying(folder, capsys):
 
 def test_the_reason_may_be_bandwidth(folder):
     found = minidnn.scaling("small.yaml", (1, 2, 4, 8), gpu="k40", link="10MB,1ns")
-    assert any("The reason is bandwidth" in sentence for sentence in found.says())
+    assert any("The reason is bandwidth" in sentence for sentence in found.remarks())
     quick = minidnn.scaling("small.yaml", (1, 2, 4), gpu="k40", batch=1024, link=QUICK)
-    assert "liveness pays up to 4 ranks, the most that were asked." in quick.says()
+    assert "liveness pays up to 4 ranks, the most that were asked." in quick.remarks()
     assert all(row.efficiency > 0.9 for row in quick)
 
 
@@ -187,10 +187,13 @@ def test_pictures_and_traces_have_a_lane_for_the_net(folder):
     argv = ["plan", "solver.yaml", "--gpu", "k40", "--ranks", "2", "--link", SLOW, "--report"]
     assert main([*argv, "t.svg", "--trace", "t.json"]) == 0 and main([*argv, "t.html"]) == 0
     picture, page = (folder / "t.svg").read_text(), (folder / "t.html").read_text()
-    assert "between ranks" in picture and "net.exchange" in picture and "net.exchange" in page
+    assert "between ranks" in picture and "net.all_to_all" in picture and "net.all_to_all" in page
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
     (track,) = {e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"] == "between ranks"}
-    assert {e["name"] for e in events if e.get("tid") == track and e["ph"] == "X"} >= {"net.exchange", "net.gather"}
+    assert {e["name"] for e in events if e.get("tid") == track and e["ph"] == "X"} >= {
+        "net.all_to_all",
+        "net.all_gather",
+    }
     alone = ["plan", "solver.yaml", "--gpu", "k40", "--report", "t.svg"]
     assert main(alone) == 0 and "between ranks" not in (folder / "t.svg").read_text()
 

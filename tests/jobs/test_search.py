@@ -13,7 +13,7 @@ from minidnn.jobs import search
 from minidnn.jobs.search import largest
 from minidnn.jobs.series import Series
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.joint.family import least_budget
+from minidnn.memory.joint.variants import least_budget
 from minidnn.memory.planning import arrange, unproved
 from minidnn.memory.policies import parts
 from minidnn.memory.proof.verify import ScheduleError

@@ -19,11 +19,11 @@ def test_only_the_processors_that_we_may_use_count_and_idle_time_does_not(monkey
     monkeypatch.setattr(load, "STAT", tmp_path / "stat")
     monkeypatch.setattr(load, "processors", lambda: {0, 1})
     monkeypatch.setattr(load.os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
-    assert load.taken() is None, "there is no such file"
+    assert load.processor_seconds() is None, "there is no such file"
     (tmp_path / "stat").write_text(STAT)
-    assert load.taken() == pytest.approx((100 + 10 + 20 + 3 + 4 + 50 + 200) / 100)
+    assert load.processor_seconds() == pytest.approx((100 + 10 + 20 + 3 + 4 + 50 + 200) / 100)
     (tmp_path / "stat").write_text("cpu0 a b")
-    assert load.taken() is None
+    assert load.processor_seconds() is None
 
 
 def test_others_take_what_is_not_ours():

@@ -11,13 +11,13 @@ import pytest
 from minidnn import costs
 from minidnn.backends import open_device
 from minidnn.backends.cuda.cudnn import NoPlan
-from minidnn.costs.parts import JOINS
+from minidnn.costs.parts import PART_COPIES
 from minidnn.layers.convolution import ConvolutionAttrs
 from minidnn.measuring import bench, link, steps
 from minidnn.measuring import ops as study
 from minidnn.memory.execution import threads
 from minidnn.memory.execution.device import KernelFailed
-from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.runtime import BoundCall
 from minidnn.memory.execution.threads import Threads
 from minidnn.memory.parts import parted
 from minidnn.memory.parts.regions import largest, regions
@@ -51,7 +51,7 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, small_copies):
     known = costs.measurements(device, tmp_path)
     found = study.measure(device, [program(), program()], known, tell=lambda *what: told.append(what))
     ops = program().ops
-    of = sum(len(device.algorithms(op)) for op in (*ops, *JOINS.values()))
+    of = sum(len(device.algorithms(op)) for op in (*ops, *PART_COPIES.values()))
     alone = [t for t in told if not t[2].startswith("steps of")]
     assert [t[0] for t in alone] == list(range(of)) and all(t[1] == of for t in alone)
     assert found.origin == "measured" and found.bandwidth_out > 0 and found.latency > 0
@@ -76,7 +76,7 @@ def test_ops_in_parts_have_seconds_by_those_of_the_whole(tmp_path):
     whole = programs(load("cifar10_quick").with_batch(32), None, ("TRAIN",))["TRAIN"]
     known = costs.measurements(device, tmp_path)
     known.bandwidth_out = known.bandwidth_in = 1e9
-    for i, op in enumerate((*whole.ops, *JOINS.values())):
+    for i, op in enumerate((*whole.ops, *PART_COPIES.values())):
         known.seconds |= {costs.key(op, a): 1e-3 * (i + 1) for a in device.algorithms(op)}
     found = costs.measured(device, known)
     made = parted(whole, regions(whole, largest(whole) // 4, 4))
@@ -90,7 +90,7 @@ def test_ops_in_parts_have_seconds_by_those_of_the_whole(tmp_path):
     for (op, name), each in taken.items():
         (at_once,) = (c.seconds for c in found.choices(op) if c.algorithm.name == name)
         assert at_once <= sum(each) <= at_once + 4 * 1e-3
-    large, small = JOINS["concat.forward"], next(op for op in made.ops if op.name.endswith(".join"))
+    large, small = PART_COPIES["concat.forward"], next(op for op in made.ops if op.name.endswith(".concat"))
     assert found.choices(small)[0].seconds == pytest.approx(
         1e-3 + (found.choices(large)[0].seconds - 1e-3) * small.nbytes / large.nbytes
     )
@@ -255,7 +255,7 @@ def test_seconds_on_threads_are_those_of_compute_alone(monkeypatch):
 
     monkeypatch.setattr(threads, "perf_counter", lambda: clock.__dict__.get("now", 0.0))
     runtime = Threads(64, 64)
-    prepared = runtime.bind([Bound(0, "compute", takes(2, 9, 3)), Bound(1, "out", takes(50, 60, 70))])
+    prepared = runtime.bind([BoundCall(0, "compute", takes(2, 9, 3)), BoundCall(1, "out", takes(50, 60, 70))])
     assert runtime.seconds(prepared, 3) == 3, "the median"
     runtime.close()
 
@@ -353,14 +353,14 @@ def test_a_second_start_measures_nothing(tmp_path, monkeypatch, refused):
 
     first, known = start()
     convolutions = [k for k in known.seconds if k.startswith("convolution")]
-    assert len(calls) == 6 + len(JOINS) and len(convolutions) == (3 if refused else 6)
+    assert len(calls) == 6 + len(PART_COPIES) and len(convolutions) == (3 if refused else 6)
     assert len(known.refused) == 6 - len(convolutions)
     again, kept = start()
     assert not calls and (kept.seconds, kept.refused) == (known.seconds, known.refused)
     for op in program().ops:
         assert again.choices(op) == first.choices(op) and len(first.choices(op)) == (1 if refused else 2)
     start(again=True)
-    assert len(calls) == 6 + len(JOINS), "what was refused is tried again, too"
+    assert len(calls) == 6 + len(PART_COPIES), "what was refused is tried again, too"
 
 
 def test_measuring_goes_on_with_the_next_plan_and_ends_where_there_is_none(tmp_path):

@@ -6,11 +6,11 @@ import pytest
 
 from minidnn.backends import open_device
 from minidnn.cli.main import main
-from minidnn.costs.links import network, written
+from minidnn.costs.links import network, text
 from minidnn.costs.net import Link
 from minidnn.measuring import ranks
 from minidnn.measuring.link import ops
-from minidnn.measuring.ranks import TRIED, Tried, fitted
+from minidnn.measuring.ranks import TRIED, Trial, fitted
 from minidnn.ranks.threads import Group
 
 
@@ -18,13 +18,13 @@ from minidnn.ranks.threads import Group
 @pytest.mark.parametrize("peers", [1, 3])
 def test_the_fit_finds_the_numbers(latency, gap, bandwidth, peers):
     link = Link(bandwidth, latency, gap)
-    found = [Tried(count, nbytes, link.carry(peers, count, count * nbytes)) for count, nbytes in TRIED]
+    found = [Trial(count, nbytes, link.carry(peers, count, count * nbytes)) for count, nbytes in TRIED]
     assert fitted(found, peers) == pytest.approx((latency, gap, 1 / bandwidth), rel=1e-6, abs=1e-12)
 
 
 def test_no_number_is_below_zero():
     """Many messages that are quicker than one: a gap below zero would fit best."""
-    found = [Tried(1, 1000, 5e-5), Tried(16, 1000, 4e-5), Tried(1, 1 << 20, 1e-3), Tried(4, 1 << 20, 4e-3)]
+    found = [Trial(1, 1000, 5e-5), Trial(16, 1000, 4e-5), Trial(1, 1 << 20, 1e-3), Trial(4, 1 << 20, 4e-3)]
     latency, gap, per_byte = fitted(found, 1)
     assert latency > 0 and gap == 0 and per_byte > 0
 
@@ -48,7 +48,7 @@ def test_all_ranks_find_the_same(monkeypatch, tmp_path):
     assert other == found[0] and len(tried) == 3
     assert link.bandwidth > 0 and link.latency >= 0 and 0 <= link.drag <= 0.95
     file = tmp_path / "link.yaml"
-    file.write_text(written(link, "a test"))
+    file.write_text(text(link, "a test"))
     again = network(str(file))
     assert again.bandwidth == pytest.approx(link.bandwidth, rel=1e-3)
     assert again.own == pytest.approx(link.own, rel=1e-3) and link.own > 0 and again.title == link.title

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minidnn.memory import trips
+from minidnn.memory import offload_check
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Slot, Trip, complete, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Slot, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.plan_file import PlanError
@@ -29,7 +29,7 @@ from tests.support.slow import quick_are
 
 
 def any_plan(program, r: random.Random) -> Plan:
-    """Mostly sensible: trips between two uses, some into slots; runs again; bytes shared as it comes."""
+    """Mostly sensible: offload intervals between two uses, some into slots; runs again; bytes shared as it comes."""
     order = list(program.ops)
     forward = [op for op in order if op.during in FORWARD]
     for _ in range(r.choice([0, 0, 1, 3])):
@@ -42,8 +42,8 @@ def any_plan(program, r: random.Random) -> Plan:
         for t in op.tensors:
             uses[t].append(p)
     slots = [Slot(f"slot {k}") for k in range(r.choice([1, 3, 9]))]
-    movable = [t for t in program.tensors if t not in program.carried or r.random() < 0.02]
-    trips = []
+    movable = [t for t in program.tensors if t not in program.persistent or r.random() < 0.02]
+    offloads = []
     for t in r.sample(movable, min(len(movable), r.choice([0, 1, 3, 8]))):
         k = r.randrange(len(uses[t]))
         lo, hi = uses[t][k] + 1, [*uses[t], len(order)][k + 1]
@@ -55,7 +55,7 @@ def any_plan(program, r: random.Random) -> Plan:
         if hi == len(order) or r.random() < 0.05:
             back = arrive = None
         early = r.choice([out, out, uses[t][0] + 1, None])
-        trips.append(Trip(t, early, free, back, arrive, r.choice([None, r.choice(slots)])))
+        offloads.append(OffloadInterval(t, early, free, back, arrive, r.choice([None, r.choice(slots)])))
     share = dict(in_place_sharing(program)) if r.random() < 0.8 else {}
     for _ in range(r.choice([0, 0, 0, 1, 2])):
         share[r.choice(movable)] = r.choice([r.choice(movable), r.choice(slots)])
@@ -66,19 +66,19 @@ def any_plan(program, r: random.Random) -> Plan:
     algorithm = {op: r.choice(costs().choices(op)).algorithm for op in program.ops}
     share |= {op: r.choice(slots) for op, a in algorithm.items() if a.workspace and r.random() < 0.2}
     hold = frozenset(t for t in movable if r.random() < r.choice([0, 0, 0, 0.2]))
-    return Plan(tuple(order), tuple(trips), algorithm, share, hold)
+    return Plan(tuple(order), tuple(offloads), algorithm, share, hold)
 
 
 @pytest.mark.slow
 def test_what_is_accepted_of_any_plans_is_right_and_what_is_refused_says_so():
-    """No other exceptions than the two that speak of plans and schedules; and enough of each kind. No trip is blamed of
-    a plan that is right."""
+    """No other exceptions than the two that speak of plans and schedules; and enough of each kind. No offload is blamed
+    of a plan that is right."""
     r = random.Random(1)
     accepted = contradicted = refused = wrong = blamed = 0
     for _ in range(500):
         program = wild_graph(r.randrange(1 << 30), r.randint(2, 6))
         plan = any_plan(program, r)
-        why = trips.wrong(program, plan)
+        why = offload_check.wrong(program, plan)
         blamed += why is not None
         try:
             s = place(lower(program, complete(program, costs(), plan)))
@@ -96,7 +96,7 @@ def test_what_is_accepted_of_any_plans_is_right_and_what_is_refused_says_so():
     print(
         f"{accepted} right, {contradicted} contradict themselves, {refused} refused, "
         f"{wrong} of them by the oracle too; "
-        f"{blamed} have a wrong trip"
+        f"{blamed} have a wrong offload interval"
     )
     assert min(accepted, contradicted, wrong, blamed) > 50
 
@@ -125,18 +125,18 @@ def test_every_policy_keeps_the_budget_that_its_refusal_names_and_any_larger_one
 
 def edited(described: dict, r: random.Random) -> None:
     """A hand's change to one program of a plan file: a line gone or twice, a point elsewhere, another's name."""
-    field = r.choice(["order", "trips", "trips", "share", "algorithm", "hold"])
+    field = r.choice(["order", "offloads", "offloads", "share", "algorithm", "hold"])
     value = described[field]
     names, ops = list(described["tensors"]), list(described["ops"])
     if field == "order":
         i, j = r.randrange(len(value)), r.randrange(len(value))
         r.choice([lambda: value.pop(i), lambda: value.insert(j, value[i]), lambda: value.insert(j, value.pop(i))])()
-    elif field == "trips" and value and r.random() < 0.3:
+    elif field == "offloads" and value and r.random() < 0.3:
         r.choice([lambda: value.pop(r.randrange(len(value))), lambda: value.append(r.choice(value))])()
-    elif field == "trips" and value:
-        trip = r.choice(value)
+    elif field == "offloads" and value:
+        offload = r.choice(value)
         point = r.choice(["tensor", *plan_file.POINTS])
-        trip[point] = r.choice(names) if point == "tensor" else r.choice([*described["order"], "end", None])
+        offload[point] = r.choice(names) if point == "tensor" else r.choice([*described["order"], "end", None])
     elif field == "share":
         stay = r.choice(["", f" at {r.choice(described['order'])}"])
         value[r.choice(names) + stay] = r.choice([r.choice(names), {"slot": "s", "nbytes": r.choice([0, 5, -5])}])

@@ -17,16 +17,16 @@ def schedule(policy, program=None, limit=0):
 @pytest.mark.parametrize("policy", names())
 def test_each_live_byte_is_there_for_one_reason(policy):
     found = schedule(policy, residual())
-    live, carried = found.curve(), sum(t.nbytes for t in found.program.carried)
+    live, persistent = found.curve(), sum(t.nbytes for t in found.program.persistent)
     for point in range(len(live)):
         now = moment(found, point, costs())
         op = found.plan.order[point]
         assert now.live == live[point] == sum(now.held(why) for why in Why)
-        assert now.held(Why.CARRIED) == carried
+        assert now.held(Why.PERSISTENT) == persistent
         assert now.held(Why.WORKSPACE) >= now.algorithm.workspace == found.plan.algorithm[op].workspace
         used = {r.name for r in now.of(Why.USED)} | {r.over for r in now.of(Why.USED) if r.over}
-        here = () if op in found.plan.beside else op.tensors
-        assert used == {t.name for t in here if t not in found.program.carried}
+        here = () if op in found.plan.host_ops else op.tensors
+        assert used == {t.name for t in here if t not in found.program.persistent}
 
 
 def test_reasons_by_hand():
@@ -39,14 +39,20 @@ def test_reasons_by_hand():
     assert (written.why, written.over, written.role) == (Why.USED, "relu0.grad.conv1.0", "gradients")
     assert by_name["relu0.y"].read and by_name["relu0.y"].nbytes == 64 * KB
     assert by_name["data"].why is Why.KEPT and now.held(Why.KEPT) == 64 * KB
-    assert [r.nbytes for r in now.of(Why.CARRIED)] == sorted((t.nbytes for t in found.program.carried), reverse=True)
+    assert [r.nbytes for r in now.of(Why.PERSISTENT)] == sorted(
+        (t.nbytes for t in found.program.persistent), reverse=True
+    )
 
 
 def test_what_is_copied_is_on_the_way():
     found = schedule("vdnn_all:m")
     points = range(len(found.plan.order))
     there = {r.name for point in points for r in moment(found, point, costs()).of(Why.COPIED)}
-    assert there & {trip.tensor.name for trip in found.plan.trips if trip.out is not None and trip.back is not None}
+    assert there & {
+        offload.tensor.name
+        for offload in found.plan.offloads
+        if offload.offload_at is not None and offload.prefetch_at is not None
+    }
 
 
 @pytest.mark.parametrize("policy", ["baseline:m", "liveness:p", "vdnn_all:m", "best"])

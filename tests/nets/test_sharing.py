@@ -56,7 +56,7 @@ def test_the_first_layer_of_the_file_gives_tensor_and_filler():
 
 def test_a_program_has_one_weight_one_momentum_and_one_update():
     program = differentiate(net("shared"), train=TrainSpec(SGD(momentum=0.9)))
-    assert [t.name for t in program.carried if t.name.startswith(("left.", "right.", "third.", "again."))] == [
+    assert [t.name for t in program.persistent if t.name.startswith(("left.", "right.", "third.", "again."))] == [
         "left.w", "left.b", "left.w.momentum", "left.b.momentum",
     ]  # fmt: skip
     ops = {op.name: op for op in program.ops}

@@ -87,8 +87,8 @@ def test_a_users_own_trains_is_saved_and_goes_on(own, device, tmp_path):
     options = dict(type="OwnGrad", delta=1e-6, base_lr=0.01, lr_policy="fixed", device=device, seed=3, batch=32)
     with minidnn.Solver(minidnn.load("digits_lenet"), snapshot_prefix=str(tmp_path / "run"), **options) as solver:
         first = solver.step(1).loss
-        carried = {t.name for t in solver.session.programs["TRAIN"].carried}
-        assert "ip2.w.history" in carried and not any(name.endswith("momentum") for name in carried)
+        persistent = {t.name for t in solver.session.programs["TRAIN"].persistent}
+        assert "ip2.w.history" in persistent and not any(name.endswith("momentum") for name in persistent)
         solver.step(9)
         path = solver.save().path
         assert solver.step(30).smoothed < first

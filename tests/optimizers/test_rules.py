@@ -145,8 +145,8 @@ def test_a_run_goes_on_with_the_same_bytes(name, tmp_path):
         first.step(3)
         ends = {n: v.tobytes() for n, v in first.values().items()}
         history = [f"conv1_1.w.{h}" for h in OPTIMIZERS[name].history]
-        carried = {t.name for t in first.session.programs["TRAIN"].carried}
-        assert carried.issuperset(history)
+        persistent = {t.name for t in first.session.programs["TRAIN"].persistent}
+        assert persistent.issuperset(history)
     with minidnn.Solver(net, resume=path, **options) as again:
         again.step(3)
         assert {n: v.tobytes() for n, v in again.values().items()} == ends

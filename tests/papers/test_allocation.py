@@ -54,7 +54,7 @@ def test_no_pool_is_smaller_than_the_live_peak_and_one_end_is_a_run_time_pool(na
     # The pool that grows on demand (greedy.online) allocates as one end does. Where it ends lower, a fixed pool
     # of that size must do, too: a gap at the pool's end is one gap among others only for worst and best fit.
     at_run_time = next(c for c in cells if (c.fit, c.two_ended, c.order) == ("first", False, "start"))
-    bs = [b for b in s.buffers if not b.home and b.hi - b.lo < len(s.plan.order)]
+    bs = [b for b in s.buffers if not b.persistent and b.hi - b.lo < len(s.plan.order)]
     grown = problem(bs)
     assert at_run_time.needed <= (online(grown, best_fit=False) + grown.size).max() * 1.01
 

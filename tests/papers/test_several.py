@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from minidnn.costs import profile
-from minidnn.costs.links import known
+from minidnn.costs.links import named
 from minidnn_papers import layrub
 from minidnn_papers.layrub_plans import OWN, TRAINING, caffes, lowered
 from minidnn_papers.numbers import layrub as paper
@@ -18,7 +18,7 @@ def make(ranks):
 
 def test_a_slower_link_gives_less():
     costs = caffes(profile("k40"))
-    found = [together(make, OWN, costs, known(link), 2, 64) for link in ("eth1", "eth10", "pcie3")]
+    found = [together(make, OWN, costs, named(link), 2, 64) for link in ("eth1", "eth10", "pcie3")]
     speeds = [each.speed_up for each in found]
     assert speeds == sorted(speeds) and 0 < speeds[0] < speeds[-1] < 2
     assert found[0].ranks.exposed > found[-1].ranks.exposed and found[0].ranks.sent == found[-1].ranks.sent

@@ -116,7 +116,7 @@ def test_chain():
     ]
     assert [t.name for t in program.inputs] == ["data", "label", "rate"]
     assert [t.name for t in program.outputs] == ["loss.y", "objective"]
-    assert [t.name for t in program.carried] == [
+    assert [t.name for t in program.persistent] == [
         "conv.w", "conv.b", "ip.w", "ip.b",
         "ip.w.momentum", "ip.b.momentum", "conv.w.momentum", "conv.b.momentum",
     ]  # fmt: skip
@@ -197,8 +197,8 @@ def test_no_gradient_where_nothing_learns():
     half = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 1}, {lr_mult: 0}], conv", 1)
     program = differentiate(graph(half), train=SPEC)
     assert "conv.backward_filter" in names(program) and "conv.backward_bias" not in names(program)
-    assert {"conv.w", "conv.b"} <= {t.name for t in program.carried}
-    assert "conv.b.momentum" not in {t.name for t in program.carried}
+    assert {"conv.w", "conv.b"} <= {t.name for t in program.persistent}
+    assert "conv.b.momentum" not in {t.name for t in program.persistent}
 
 
 def test_no_gradient_where_no_loss_is_above():
@@ -296,10 +296,10 @@ def test_facts_change_what_is_read():
     assert not any(t.name == "pool.index" for t in program.tensors)
 
 
-def test_without_updates_gradients_are_carried():
+def test_without_updates_gradients_are_persistent():
     program = differentiate(graph(CHAIN))
     assert names(program, Pass.UPDATE) == []
-    gradients = [t.name for t in program.carried if t.role is Role.PARAM_GRADIENT]
+    gradients = [t.name for t in program.persistent if t.role is Role.PARAM_GRADIENT]
     assert gradients == ["ip.w.grad", "ip.b.grad", "conv.w.grad", "conv.b.grad"]
     assert [t.name for t in program.inputs] == ["data", "label"]
 
@@ -332,7 +332,7 @@ def test_accumulation():
     first = differentiate(graph(CHAIN), train=TrainSpec(SGD(momentum=0.9), iter_size=4, accumulate=True))
     last = differentiate(graph(CHAIN), train=spec)
     assert (first.name, last.name) == ("ACCUMULATE", "TRAIN")
-    assert first.carried == last.carried
+    assert first.persistent == last.persistent
     assert [n for n in names(first) if n.startswith("ip.")][-2:] == ["ip.accumulate_w", "ip.accumulate_b"]
     assert "rate" not in {t.name for t in first.inputs}
     assert [n for n in names(last) if n.startswith("conv.")][-4:] == [
@@ -387,10 +387,10 @@ def test_errors():
 
 
 def start(program, seed=0):
-    """Random values for inputs and carried tensors; states begin at zero, labels are classes."""
+    """Random values for inputs and persistent tensors; states begin at zero, labels are classes."""
     random = np.random.default_rng(seed)
     values = {}
-    for t in (*program.inputs, *program.carried):
+    for t in (*program.inputs, *program.persistent):
         if t.role is Role.LABEL:
             values[t.name] = random.integers(0, 3, t.shape).astype(np.int32)
         elif t.name == "iteration":
@@ -420,7 +420,7 @@ def test_numeric_gradient_of_whole_nets(name):
         changed[t.name].flat[i] += step
         return run_ops(forward, changed, "float64")["objective"][0]
 
-    for t in (t for t in program.carried if t.role is Role.PARAM):
+    for t in (t for t in program.persistent if t.role is Role.PARAM):
         gradient = held[f"{t.name}.grad"]
         for i in places.choice(t.size, min(3, t.size), replace=False):
             numeric = (objective(t, i, 1e-6) - objective(t, i, -1e-6)) / 2e-6
@@ -493,16 +493,16 @@ def test_whole_nets_equal_pytorch(name):
     objective, learned = in_torch(g, values)
     objective.backward()
     assert held["objective"][0] == pytest.approx(objective.item(), rel=1e-9)
-    for t in (t for t in program.carried if t.role is Role.PARAM):
+    for t in (t for t in program.persistent if t.role is Role.PARAM):
         np.testing.assert_allclose(held[f"{t.name}.grad"], learned[t.name].grad.numpy(), rtol=1e-7, atol=1e-9)
 
 
 def train(programs, values, steps):
-    """Steps of the named programs in turn on one batch; the carried values at the end."""
+    """Steps of the named programs in turn on one batch; the persistent values at the end."""
     for step in range(steps):
         for k, program in enumerate(programs, step * len(programs)):
             held = run(program, values | {"rate": np.array([0.1]), "iteration": np.array([k])}, "float64")
-            values = values | {t.name: held[t.name] for t in program.carried}
+            values = values | {t.name: held[t.name] for t in program.persistent}
     return values
 
 
@@ -515,7 +515,7 @@ def spread(**options):
         accumulate = TrainSpec(SGD(momentum=0.9, weight_decay=0.01), accumulate=True, **options)
         programs = [differentiate(graph(CHAIN), train=accumulate)] * (spec.iter_size - 1) + programs
     end = train(programs, start(program), 3)
-    return {t.name: end[t.name] for t in program.carried if t.role is Role.PARAM}
+    return {t.name: end[t.name] for t in program.persistent if t.role is Role.PARAM}
 
 
 def test_accumulating_equal_batches_changes_nothing():
@@ -545,12 +545,12 @@ def test_sgd_by_hand():
     values = start(program) | {"iteration": np.array([0])}
     w, v = values["conv.w"].copy(), 0.0
     for rate in (0.1, 0.01):
-        at = {t.name: values.get(t.name, np.zeros(t.shape)) for t in (*gradients.inputs, *gradients.carried)}
+        at = {t.name: values.get(t.name, np.zeros(t.shape)) for t in (*gradients.inputs, *gradients.persistent)}
         g = run(gradients, at, "float64")["conv.w.grad"]
         v = 0.9 * v + rate * (g + 0.01 * w)
         w = w - v
         held = run(program, values | {"rate": np.array([rate])}, "float64")
-        values = values | {t.name: held[t.name] for t in program.carried}
+        values = values | {t.name: held[t.name] for t in program.persistent}
         np.testing.assert_allclose(values["conv.w"], w, rtol=1e-12)
 
 

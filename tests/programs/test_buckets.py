@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from minidnn.costs.net import EXCHANGE, Link, among
+from minidnn.costs.net import REDUCE_SCATTER, Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.optimizers import SGD
@@ -25,7 +25,7 @@ def train(spec):
 
 
 def exchanges(spec):
-    return [op for op in train(spec).ops if op.kind == EXCHANGE]
+    return [op for op in train(spec).ops if op.kind == REDUCE_SCATTER]
 
 
 def seconds(spec, costs):

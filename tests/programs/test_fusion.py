@@ -88,7 +88,7 @@ def test_a_convolution_and_its_relu_become_one_op():
     dx, db = back.writes
     assert y == relu_op.writes[0] and dx.shape == dy.shape and db.name == "conv.b.grad"
     assert back.inplace == ((dy, dx),) and back.layer == "conv"
-    assert after.outputs == before.outputs and after.carried == before.carried and after.inputs == before.inputs
+    assert after.outputs == before.outputs and after.persistent == before.persistent and after.inputs == before.inputs
 
 
 def test_it_is_asked_op_by_op():
@@ -212,7 +212,7 @@ def fuses_to(layers, found, values=lambda x: x) -> None:
     before, random = program(layers), np.random.default_rng(2)
     given = {
         t.name: random.integers(0, 3, t.shape).astype(t.dtype) if t.dtype != "float32" else
-        values(random.standard_normal(t.shape).astype(t.dtype)) for t in (*before.inputs, *before.carried)
+        values(random.standard_normal(t.shape).astype(t.dtype)) for t in (*before.inputs, *before.persistent)
     }  # fmt: skip
     want, got = run(before, given), run(fused(before, every), given)
     assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
@@ -288,7 +288,7 @@ def test_the_peak_falls_by_what_lay_between():
         schedule = arrange([p], "liveness:m", profile("titan_x")).schedules["TRAIN"]
         (point,) = (i for i, op in enumerate(schedule.plan.order) if op.name == "ip.backward_data")
         peaks.append(schedule.live_peak)
-        live = {t.name for b in schedule.live(point) for t in (s.tensor for s in b.stays)}
+        live = {t.name for b in schedule.live(point) for t in (s.tensor for s in b.residencies)}
         assert ("bn.y" in live, "relu.y" in live, "conv.y" in live) == ((len(peaks) == 1,) * 2 + (True,))
     assert peaks[0] - peaks[1] == 2 * 4 * 3 * 6 * 6 * 4
 
@@ -636,9 +636,9 @@ def test_without_updates_and_with_clipping_or_accumulation():
 
 
 def some(p: Program) -> dict[str, np.ndarray]:
-    """Values of inputs and carried tensors, by name."""
+    """Values of inputs and persistent tensors, by name."""
     random, values = np.random.default_rng(1), {}
-    for t in (*p.inputs, *p.carried):
+    for t in (*p.inputs, *p.persistent):
         ints = t.role is Role.LABEL or t.dtype == "int64"
         values[t.name] = random.integers(0, 3, t.shape).astype(t.dtype) if ints else (
             random.standard_normal(t.shape).astype(t.dtype) ** 2 * 0.1

@@ -63,7 +63,7 @@ def test_a_relu_s_backward_reads_its_slice_of_concat_s_gradient_and_of_its_top()
     assert not {*apart.writes} & {*after.tensors}, "the slices of the gradient are nowhere"
     bottoms = next(op for op in after.ops if op.kind == "concat.forward").reads
     assert [op.kind for op in after.ops if {*bottoms} & {*op.reads}] == ["concat.forward"], "bottoms end with forward"
-    assert after.outputs == before.outputs and after.carried == before.carried
+    assert after.outputs == before.outputs and after.persistent == before.persistent
 
 
 BOTTOMS = ["ra+a.backward_bias 0: ra.y j.y.grad", "rb+b.backward_bias 3: rb.y j.y.grad"]

@@ -58,13 +58,13 @@ class Rank:
         costs = among(estimate(self.device), COSTS)
         self.machine = Machine(self.device, arrange(list(self.programs.values()), policy, costs), engine=engine)
         random = np.random.default_rng(1)
-        for t in sorted({t for p in self.programs.values() for t in p.carried}, key=lambda t: t.name):
+        for t in sorted({t for p in self.programs.values() for t in p.persistent}, key=lambda t: t.name):
             if t.role is Role.PARAM and not t.name.endswith(".shard"):
                 self.machine.set(t, (random.standard_normal(t.shape) * 0.1).astype(np.float32))
-        for t in {t for p in self.programs.values() for t in p.carried}:
+        for t in {t for p in self.programs.values() for t in p.persistent}:
             if t.name.endswith(".shard"):
                 lying = self.machine.runtime.read(
-                    self.machine.homes[next(w for w in self.machine.homes if w.name == t.name[:-6])]
+                    self.machine.persistent[next(w for w in self.machine.persistent if w.name == t.name[:-6])]
                 ).view(np.float32)
                 own = np.zeros(t.shape, np.float32)
                 first, last = shards.bounds(lying.size, ranks, rank)
@@ -88,7 +88,7 @@ class Rank:
 
     def values(self):
         """The bytes of what lives across steps, as it lies, by name."""
-        return {t.name: self.machine.runtime.read(home).copy() for t, home in self.machine.homes.items()}
+        return {t.name: self.machine.runtime.read(home).copy() for t, home in self.machine.persistent.items()}
 
 
 def together(ranks, each, policy="liveness", device="reference", iterations=3):
@@ -123,7 +123,7 @@ def whole(parts, name):
 def test_the_bytes_are_those_of_one_rank(device, ranks, each):
     alone = Rank(1, 0, ranks * each, "liveness", device).train(3)
     parts = together(ranks, each, device=device)
-    roles = {t.name: t.role for t in alone.machine.homes}
+    roles = {t.name: t.role for t in alone.machine.persistent}
     compared = set()
     for name, values in alone.values().items():
         learned, momentum, _ = name.partition(".momentum")

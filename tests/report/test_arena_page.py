@@ -6,7 +6,7 @@ import pytest
 
 import minidnn
 from minidnn.memory.execution.lives import lives
-from minidnn.report.arena import said
+from minidnn.report.arena import description
 from tests.support.browser import chromium
 
 pytestmark = pytest.mark.peer("playwright")
@@ -49,7 +49,7 @@ def test_nothing_is_cut_and_the_console_is_silent(opened, scheme):
 def test_keys_pointer_and_search_name_tensors(opened):
     steps, load = opened
     page, _ = load()
-    found = [said(life) for life in lives(steps[0].schedule, steps[0].trace)]
+    found = [description(life) for life in lives(steps[0].schedule, steps[0].trace)]
     live, map_ = page.locator("output").first, page.locator("svg.arena").first
     map_.focus()
     for key, i in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0), ("End", -1), ("Home", 0)):
@@ -58,7 +58,7 @@ def test_keys_pointer_and_search_name_tensors(opened):
     page.keyboard.press("End")
     here = lives(steps[0].schedule, steps[0].trace)[-1]
     page.keyboard.press("ArrowDown")
-    below = next(v for v in lives(steps[0].schedule, steps[0].trace) if said(v) == live.text_content())
+    below = next(v for v in lives(steps[0].schedule, steps[0].trace) if description(v) == live.text_content())
     assert below.offset < here.offset and below.start < here.end
     assert page.locator(".found").count() == 1
     page.locator(".lives rect.feature_maps").nth(1).hover()

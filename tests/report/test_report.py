@@ -202,13 +202,13 @@ def test_picture_stands_alone():
 
 def test_says_what_happened():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
-    words = compare.says(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
+    words = compare.sentences(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
     assert (
         words.startswith("baseline:m needs") and "is refused" in words and "vdnn_all:m trains the same network" in words
     )
-    assert compare.says([], None) == ""
+    assert compare.sentences([], None) == ""
     least = sizes.text(lean)
-    words = compare.says(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
+    words = compare.sentences(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
     assert "No policy compared here is accepted" in words and f"vdnn_all:m needs least of the device: {least}" in words
 
 
@@ -222,10 +222,10 @@ def measured(policy, *slowdowns):
 def test_says_where_measurements_are_too_noisy_to_rank():
     base, lean = measured("baseline:m", 1, 1, 1), measured("vdnn_all:m", 1.2, 1.3, 1.5)
     near, apart = measured("liveness:m", 0.97, 1.01, 1.05), measured("vdnn_conv:m", 1.1, 1.25, 1.4)
-    said = compare.says([base, lean, apart], None)
+    said = compare.sentences([base, lean, apart], None)
     assert "The quickest that save are too noisy to rank: vdnn_conv:m, vdnn_all:m." in said
     assert "at 1.30 (1.20–1.50) times baseline's time" in said and "is the quickest" not in said
-    said = compare.says([base, near, lean], None)
+    said = compare.sentences([base, near, lean], None)
     assert "liveness:m is the quickest that saves" in said and "as fast as baseline within the noise" in said
     assert policies.noise([p.row for p in (lean, near, base)]) == ["Too noisy to rank by time: baseline:m, liveness:m."]
     assert policies.noise([p.row for p in panels()]) == []  # what is simulated has no noise
@@ -250,7 +250,7 @@ def test_too_few_steps_rank_nothing():
     spreads = {"baseline:m": (1, 1, 1), "vdnn_all:m": (1.9, 2, 2.1), "liveness:m": (1, 1, 1)}
     found = [with_row(measured(policy, *spread), timed_steps=2) for policy, spread in spreads.items()]
     assert policies.noise([p.row for p in found]) == ["Too few steps to rank by time: that takes 6 timed ones."]
-    said = compare.says(found, None)
+    said = compare.sentences(found, None)
     assert "times baseline's time" not in said and "quickest" not in said
 
 
@@ -273,7 +273,7 @@ def test_what_is_foreseen_is_not_set_beside_what_was_measured():
 
 def test_says_nothing_of_the_device_where_the_host_refuses():
     results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
-    words = compare.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
+    words = compare.sentences([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
     assert words.startswith("baseline:m is refused.") and "at a budget" not in words
 
 

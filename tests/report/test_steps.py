@@ -86,7 +86,7 @@ def test_a_slice_tells_its_layer_and_algorithm_and_a_stall_its_copy(plans):
     assert stalls[0]["name"] == "copy in: data" and stalls[0]["args"]["tensor"] == "data"
     for e in stalls:
         on = step.schedule.instructions[e["args"]["waits_for"]]
-        assert on.stay.tensor.name == e["args"]["tensor"] and e["name"].endswith(f": {e['args']['tensor']}")
+        assert on.residency.tensor.name == e["args"]["tensor"] and e["name"].endswith(f": {e['args']['tensor']}")
     other = document["otherData"]
     assert (other["net"], other["batch"], other["origin"]) == ("digits_lenet", 128, "profile")
     assert other["budget_bytes"] == 2621440 and other["steps"] == {"vdnn_all:m": "simulated on titan_x"}
@@ -133,7 +133,7 @@ def test_the_history_is_that_of_an_allocator(plans, tmp_path):
             x = step.schedule.instructions[e["frames"][-1]["line"]]
             assert isinstance(x, Alloc if e["action"] == "alloc" else Free)
             assert step.schedule.offset[x.buffer] == e["addr"] - begin
-            first = x.buffer.stays[0].tensor
+            first = x.buffer.residencies[0].tensor
             assert e["frames"][0]["name"].startswith(f"{first!r} ") and e["category"] == first.role.value
 
 
@@ -162,14 +162,14 @@ def test_pytorchs_memory_viewer_loads_the_history(plans):
     said = viewer.segsum(snapshot)
     assert f"segments: {len(POLICIES)}\n" in said and f"total_reserved: {viewer.Bytes(total)}\n" in said
     for policy, segment in zip(POLICIES, snapshot["segments"], strict=True):
-        homes = [b for b in plans.schedule(policy).buffers if b.home]
-        assert viewer.calc_active(segment) == segment["active_size"] >= sum(b.nbytes for b in homes) > 0
+        persistent = [b for b in plans.schedule(policy).buffers if b.persistent]
+        assert viewer.calc_active(segment) == segment["active_size"] >= sum(b.nbytes for b in persistent) > 0
     listed = viewer.trace(snapshot)
     for number, policy in enumerate(POLICIES):
         buffers = plans.schedule(policy).buffers
         part = listed.split(f"Device {number} ")[1].split("Device")[0]
         assert len(re.findall(r"^\w+ = \w+\[", part, re.M)) == len(buffers)  # all lie within the segment
-        assert part.count("free completed for") == len([b for b in buffers if not b.home])
+        assert part.count("free completed for") == len([b for b in buffers if not b.persistent])
     for plot in (viewer.trace_plot, viewer.segment_plot):
         assert "MemoryViz.js" in plot(snapshot)
     left = viewer.trace_plot(plans.steps().history(), filter_freed=True)
@@ -183,11 +183,11 @@ def rectangles(svg: str) -> list[tuple[str, str]]:
     return [(r.get("class"), r.find(f"{SVG}title").text) for g in groups for r in g]
 
 
-def test_the_map_has_a_rectangle_for_each_stay_at_its_offset(plans):
+def test_the_map_has_a_rectangle_for_each_residency_at_its_offset(plans):
     step = plans.steps("best")[0]
     found = lives(step.schedule, step.trace)
     svg = plans.steps("best").arena()
-    assert rectangles(svg) == [(arena.KINDS[v.tensor.role], arena.said(v)) for v in found]
+    assert rectangles(svg) == [(arena.KINDS[v.tensor.role], arena.description(v)) for v in found]
     scale = arena.Scale([step], 2621440)
     root = ElementTree.fromstring(svg)
     (group,) = (g for g in root.iter(f"{SVG}g") if g.get("class") == "lives")

@@ -12,7 +12,7 @@ from minidnn.schema import InvalidFile, SolverParameter, check_net, check_solver
 from minidnn.schema.binary import BinaryNet, BlobProto
 from minidnn.schema.blobs import Picture, blob, datum, datum_of, mean, message
 from minidnn.schema.document import Document
-from minidnn.schema.wire import Reader, head, sized, varint, written
+from minidnn.schema.wire import Reader, head, message_bytes, sized, varint
 from minidnn.training import caffemodel
 from tests.schema.test_prototext import DATA
 from tests.support.descriptor import classes
@@ -46,7 +46,7 @@ def refusal(raw: bytes, model=BinaryNet) -> str:
 def test_a_net_is_read_as_it_was_written(net):
     from minidnn.layers import LAYERS
 
-    raw = written(net.parameter)
+    raw = message_bytes(net.parameter)
     assert check_net(Document(values(raw)), LAYERS).parameter == net.parameter
     protobuf = classes()["BinaryNet"].FromString(raw)
     assert [layer.name for layer in protobuf.layer] == [layer.name for layer in net.layers]
@@ -58,9 +58,9 @@ def test_protobuf_s_own_text_and_bytes_are_ours(net):
     from google.protobuf import text_format
 
     parsed = text_format.Parse(net.to_prototxt(), made["BinaryNet"]())
-    assert parsed == made["BinaryNet"].FromString(written(net.parameter))
+    assert parsed == made["BinaryNet"].FromString(message_bytes(net.parameter))
     assert Net.from_text(text_format.MessageToString(parsed, as_utf8=True), source="p.prototxt") == net
-    assert values(parsed.SerializeToString()) == values(written(net.parameter))
+    assert values(parsed.SerializeToString()) == values(message_bytes(net.parameter))
 
 
 def test_solvers_have_protobuf_s_text_and_bytes():
@@ -73,8 +73,8 @@ def test_solvers_have_protobuf_s_text_and_bytes():
     fields = {"base_lr": 0.1, "lr_policy": "step", "gamma": 0.1, "stepsize": 5, "solver_mode": "CPU", "random_seed": -7}
     solver = check_solver(Document({**fields, "net_param": plain(NET.parameter)}), LAYERS, OPTIMIZERS)
     parsed = text_format.Parse(prototext.dump(solver), made["SolverParameter"]())
-    assert parsed == made["SolverParameter"].FromString(written(solver))
-    again = check_solver(Document(values(written(solver), SolverParameter)), LAYERS, OPTIMIZERS)
+    assert parsed == made["SolverParameter"].FromString(message_bytes(solver))
+    again = check_solver(Document(values(message_bytes(solver), SolverParameter)), LAYERS, OPTIMIZERS)
     assert plain(again) == plain(solver)
 
 
@@ -121,7 +121,7 @@ def test_a_datum(tmp_path):
 
 @pytest.mark.parametrize("content", [b"a JPEG", np.ones((2, 1, 3), np.uint8), np.ones((2, 1, 3), np.float32)])
 def test_a_datum_is_written_as_protobuf_writes_it(content):
-    given = classes()["Datum"].FromString(raw := Picture(300, content).written())
+    given = classes()["Datum"].FromString(raw := Picture(300, content).to_bytes())
     assert given.label == 300 and given.encoded == isinstance(content, bytes)
     read = datum_of(raw, "a record")
     assert read.label == 300 and np.array_equal(np.asarray(read.content), np.asarray(content))
@@ -157,7 +157,7 @@ def test_limits(monkeypatch):
 def test_an_unknown_field_is_refused_as_in_a_text():
     from minidnn.layers import LAYERS
 
-    raw = written(NET.parameter) + sized(300, b"abc")
+    raw = message_bytes(NET.parameter) + sized(300, b"abc")
     with pytest.raises(InvalidFile, match="there is no field '#300'"):
         check_net(Document(values(raw), what="f"), LAYERS)
 

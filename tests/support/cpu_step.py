@@ -30,7 +30,7 @@ def machine(
     costs = replace(estimate(device), staging=staging)
     made = Machine(device, arrange([program], policy, costs), **options)
     weights = loaded.initial(seed=1)
-    for t in program.carried:
+    for t in program.persistent:
         zero = np.zeros(t.shape, t.dtype)
         zero[:1] = spec.loss_scale if t == SCALE else 0
         made.set(t, weights[t.name].reshape(t.shape) if t.name in weights else zero)

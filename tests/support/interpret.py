@@ -17,9 +17,9 @@ Values = dict[str, np.ndarray]
 
 
 def run(program: Program, values: Mapping[str, np.ndarray], real: str = "float32") -> Values:
-    """All tensors' final values by name. values: inputs and carried tensors. real: the dtype to use for float32."""
+    """All tensors' final values by name. values: inputs and persistent tensors. real: the dtype to use for float32."""
     program.check()
-    missing = [t.name for t in (*program.inputs, *program.carried) if t.name not in values]
+    missing = [t.name for t in (*program.inputs, *program.persistent) if t.name not in values]
     assert not missing, f"no values for {missing}"
     return run_ops(program.ops, values, real)
 

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Schedule, Stay, Wait
+from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Residency, Schedule, Wait
 
 
 def without(s: Schedule, i: int) -> Schedule:
@@ -48,7 +48,7 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
     n = len(s.instructions)
     at = {cls: [i for i, x in enumerate(s.instructions) if isinstance(x, cls)] for cls in (Wait, Compute, Offload)}
     copies = [i for i, x in enumerate(s.instructions) if isinstance(x, (Offload, Prefetch))]
-    stays = [stay for b in s.buffers for stay in b.stays]
+    residencies = [residency for b in s.buffers for residency in b.residencies]
 
     def changed(i, **fields) -> Schedule:
         xs = list(s.instructions)
@@ -87,17 +87,17 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
         i = r.choice(at[Compute])
         return changed(i, algorithm=replace(s.instructions[i].algorithm, name="other"))
     if kind == "stay":
-        return changed(r.choice(copies), stay=r.choice(stays))
+        return changed(r.choice(copies), residency=r.choice(residencies))
     if kind == "operand":
-        i = r.choice([i for i in at[Compute] if s.instructions[i].reads])  # the host's ops have no stays
+        i = r.choice([i for i in at[Compute] if s.instructions[i].reads])  # the host's ops have no residencies
         x = s.instructions[i]
         field = r.choice(["reads", "writes", "workspace"])
         if field == "workspace":
-            return changed(i, workspace=r.choice([None, *stays]))
+            return changed(i, workspace=r.choice([None, *residencies]))
         old = r.choice(getattr(x, field))
-        same = [stay for stay in stays if stay.tensor == old.tensor and stay is not old]
-        new = r.choice(same if same and r.random() < 0.8 else stays)
-        return changed(i, **{field: tuple(new if stay is old else stay for stay in getattr(x, field))})
+        same = [residency for residency in residencies if residency.tensor == old.tensor and residency is not old]
+        new = r.choice(same if same and r.random() < 0.8 else residencies)
+        return changed(i, **{field: tuple(new if residency is old else residency for residency in getattr(x, field))})
     out = copy.copy(s)
     out.offset, out.host_offset = dict(s.offset), dict(s.host_offset)
     b, c = r.choice(s.buffers), r.choice(s.buffers)
@@ -108,33 +108,35 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
     elif kind == "host place":
         t, u = r.choice(list(s.host_offset)), r.choice(list(s.host_offset))
         out.host_offset[t] = r.choice([s.host_offset[u], s.host_offset[t] + 256 * r.choice([-64, -1, 1, 64])])
-    elif kind == "buffer":  # move a stay into another buffer, where its bytes may not be free
-        at_b = [stay for stay in b.stays if not b.home]
-        if at_b and not c.home and c.nbytes >= max(stay.tensor.nbytes for stay in at_b):
+    elif kind == "buffer":  # move a residency into another buffer, where its bytes may not be free
+        at_b = [residency for residency in b.residencies if not b.persistent]
+        if at_b and not c.persistent and c.nbytes >= max(residency.tensor.nbytes for residency in at_b):
             return _moved(s, r.choice(at_b), b, c)
     return out
 
 
-def _moved(s: Schedule, stay: Stay, b: Buffer, c: Buffer) -> Schedule:
-    """The schedule with `stay` moved from buffer b to c. All of its buffers and stays are copied."""
+def _moved(s: Schedule, residency: Residency, b: Buffer, c: Buffer) -> Schedule:
+    """The schedule with `residency` moved from buffer b to c. All of its buffers and residencies are copied."""
     buffers = {old: copy.copy(old) for old in s.buffers}
-    new = {id(x): copy.copy(x) for old in s.buffers for x in old.stays}
+    new = {id(x): copy.copy(x) for old in s.buffers for x in old.residencies}
     for old, made in buffers.items():
-        made.stays = [new[id(x)] for x in old.stays if x is not stay] + ([new[id(stay)]] if old is c else [])
-        for x in made.stays:
+        made.residencies = [new[id(x)] for x in old.residencies if x is not residency] + (
+            [new[id(residency)]] if old is c else []
+        )
+        for x in made.residencies:
             x.buffer = made
 
     def of(x):
         if isinstance(x, (Alloc, Free)):
             return replace(x, buffer=buffers[x.buffer])
         if isinstance(x, (Offload, Prefetch)):
-            return replace(x, stay=new[id(x.stay)])
+            return replace(x, residency=new[id(x.residency)])
         if isinstance(x, Compute):
             reads, writes = (tuple(new[id(y)] for y in ys) for ys in (x.reads, x.writes))
             return replace(x, reads=reads, writes=writes, workspace=new[id(x.workspace)] if x.workspace else None)
         return x
 
-    empty = {made for made in buffers.values() if not made.stays}
+    empty = {made for made in buffers.values() if not made.residencies}
     gone = [isinstance(x, (Alloc, Free)) and buffers[x.buffer] in empty for x in s.instructions]
     out = with_instructions(
         s, [of(x) for x, drop in zip(s.instructions, gone, strict=True) if not drop], lambda k: k - sum(gone[:k])

@@ -1,4 +1,5 @@
-"""Random changes of a plan, most of which break it: of its trips, gap by gap, and of who shares bytes, stay by stay.
+"""Random changes of a plan, most of which break it: of its offload intervals, gap by gap, and of who shares bytes,
+residency by residency.
 
 The changed plan is lowered and placed anew, so that its schedule obeys it in all else. Each change here is a function
 (schedule, random) -> another schedule, or None where there is nothing to change in that way. The lowering raises
@@ -10,10 +11,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from minidnn.memory.lowering.eager import eager
+from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Slot, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Slot
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule, Wait
 from tests.support.hunt import Change
 from tests.support.mutate import with_instructions, without
@@ -21,18 +22,18 @@ from tests.support.mutate import with_instructions, without
 
 def _with_plan(s: Schedule, **fields) -> Schedule:
     changed = place(lower(s.program, replace(s.plan, **fields)))
-    return eager(changed) if s.plan.eager else changed
+    return asap(changed) if s.plan.asap else changed
 
 
-# ---- sharing per stay
+# ---- sharing per residency
 
 
-def _stays_that_share(plan: Plan) -> list:
+def _residencies_that_share(plan: Plan) -> list:
     return [key for key in plan.share if isinstance(key, tuple)]
 
 
 def share_one_more(s: Schedule, r: random.Random) -> Schedule | None:
-    """One more stay takes the bytes of a tensor that its op reads."""
+    """One more residency takes the bytes of a tensor that its op reads."""
     plan = s.plan
     free = [
         (p, t)
@@ -48,8 +49,8 @@ def share_one_more(s: Schedule, r: random.Random) -> Schedule | None:
 
 
 def share_with_another(s: Schedule, r: random.Random) -> Schedule | None:
-    """A stay that shares takes another tensor's bytes instead."""
-    if not (keys := _stays_that_share(s.plan)):
+    """A residency that shares takes another tensor's bytes instead."""
+    if not (keys := _residencies_that_share(s.plan)):
         return None
     key = r.choice(keys)
     others = [t for t in s.plan.order[key[1]].tensors if t != s.plan.share[key]]
@@ -59,7 +60,7 @@ def share_with_another(s: Schedule, r: random.Random) -> Schedule | None:
 def share_in_another_run(s: Schedule, r: random.Random) -> Schedule | None:
     """A run of an op shares bytes as another run of it does."""
     order = s.plan.order
-    runs = [(key, p) for key in _stays_that_share(s.plan) for p, op in enumerate(order) if op == order[key[1]]]
+    runs = [(key, p) for key in _residencies_that_share(s.plan) for p, op in enumerate(order) if op == order[key[1]]]
     runs = [(key, p) for key, p in runs if (key[0], p) not in s.plan.share]
     if not runs:
         return None
@@ -68,69 +69,82 @@ def share_in_another_run(s: Schedule, r: random.Random) -> Schedule | None:
 
 
 def share_a_slot(s: Schedule, r: random.Random) -> Schedule | None:
-    """Two stays that are on the device at the same time take the bytes of one slot."""
-    begun = [stay for b in s.buffers for stay in b.stays if stay.arrives is None and not b.home]
-    begun = [stay for stay in begun if stay.tensor in s.plan.order[stay.lo].writes]
+    """Two residencies that are on the device at the same time take the bytes of one slot."""
+    begun = [
+        residency for b in s.buffers for residency in b.residencies if residency.arrives is None and not b.persistent
+    ]
+    begun = [residency for residency in begun if residency.tensor in s.plan.order[residency.lo].writes]
     one = r.choice(begun)
-    beside = [stay for stay in begun if stay is not one and stay.lo < one.hi and one.lo < stay.hi]
+    beside = [
+        residency for residency in begun if residency is not one and residency.lo < one.hi and one.lo < residency.hi
+    ]
     if not beside:
         return None
     slot, other = Slot("slot of two"), r.choice(beside)
     return _with_plan(s, share={**s.plan.share, (one.tensor, one.lo): slot, (other.tensor, other.lo): slot})
 
 
-# ---- trips per gap
+# ---- offload intervals per gap
 
 
-def _changed(s: Schedule, old: Trip, **fields) -> Schedule:
-    return _with_plan(s, trips=tuple(replace(trip, **fields) if trip is old else trip for trip in s.plan.trips))
+def _changed(s: Schedule, old: OffloadInterval, **fields) -> Schedule:
+    return _with_plan(
+        s, offloads=tuple(replace(offload, **fields) if offload is old else offload for offload in s.plan.offloads)
+    )
 
 
-def _returning(s: Schedule) -> list[Trip]:
-    return [trip for trip in s.plan.trips if trip.back is not None]
+def _returning(s: Schedule) -> list[OffloadInterval]:
+    return [offload for offload in s.plan.offloads if offload.prefetch_at is not None]
 
 
 def out_too_soon(s: Schedule, r: random.Random) -> Schedule | None:
     """A copy out begins sooner."""
-    trips = [trip for trip in s.plan.trips if trip.out]
-    if not trips:
+    offloads = [offload for offload in s.plan.offloads if offload.offload_at]
+    if not offloads:
         return None
-    trip = r.choice(trips)
-    return _changed(s, trip, out=trip.out - r.randint(1, min(trip.out, 3)))
+    offload = r.choice(offloads)
+    return _changed(s, offload, offload_at=offload.offload_at - r.randint(1, min(offload.offload_at, 3)))
 
 
 def never_out(s: Schedule, r: random.Random) -> Schedule | None:
     """Nothing is copied out, as if the host had the tensor already."""
-    trips = [trip for trip in s.plan.trips if trip.out is not None]
-    return _changed(s, r.choice(trips), out=None) if trips else None
+    offloads = [offload for offload in s.plan.offloads if offload.offload_at is not None]
+    return _changed(s, r.choice(offloads), offload_at=None) if offloads else None
 
 
 def out_in_a_later_gap(s: Schedule, r: random.Random) -> Schedule | None:
     """Of a tensor that leaves twice, the copy out is made when it leaves again."""
-    trips = sorted((trip for trip in _returning(s) if trip.free is not None), key=lambda trip: trip.free)
-    twice = [(a, b) for i, a in enumerate(trips) for b in trips[i + 1 :] if a.tensor == b.tensor and a.out is not None]
+    offloads = sorted(
+        (offload for offload in _returning(s) if offload.free_at is not None), key=lambda offload: offload.free_at
+    )
+    twice = [
+        (a, b)
+        for i, a in enumerate(offloads)
+        for b in offloads[i + 1 :]
+        if a.tensor == b.tensor and a.offload_at is not None
+    ]
     if not twice:
         return None
     first, later = r.choice(twice)
-    changed = {first: replace(first, out=None), later: replace(later, out=later.free)}
-    return _with_plan(s, trips=tuple(changed.get(trip, trip) for trip in s.plan.trips))
+    changed = {first: replace(first, offload_at=None), later: replace(later, offload_at=later.free_at)}
+    return _with_plan(s, offloads=tuple(changed.get(offload, offload) for offload in s.plan.offloads))
 
 
 def back_too_soon(s: Schedule, r: random.Random) -> Schedule | None:
     """A copy back begins sooner, perhaps before the tensor has left."""
-    trips = [trip for trip in _returning(s) if trip.back]
-    if not trips:
+    offloads = [offload for offload in _returning(s) if offload.prefetch_at]
+    if not offloads:
         return None
-    trip = r.choice(trips)
-    return _changed(s, trip, back=trip.back - r.randint(1, min(trip.back, 8)))
+    offload = r.choice(offloads)
+    return _changed(s, offload, prefetch_at=offload.prefetch_at - r.randint(1, min(offload.prefetch_at, 8)))
 
 
 def arrives_too_late(s: Schedule, r: random.Random) -> Schedule | None:
     """Compute waits later for a copy back."""
-    if not (trips := _returning(s)):
+    if not (offloads := _returning(s)):
         return None
-    trip = r.choice(trips)
-    return _changed(s, trip, arrive=min(trip.arrive + r.randint(1, 3), len(s.plan.order) - 1))
+    offload = r.choice(offloads)
+    return _changed(s, offload, needed_at=min(offload.needed_at + r.randint(1, 3), len(s.plan.order) - 1))
 
 
 # ---- the order of copies, and their waits

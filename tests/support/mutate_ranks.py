@@ -6,7 +6,7 @@ import copy
 import random
 from dataclasses import replace
 
-from minidnn.memory.schedule import Compute, Free, Instruction, Prefetch, Schedule, Stay, Wait
+from minidnn.memory.schedule import Compute, Free, Instruction, Prefetch, Residency, Schedule, Wait
 from tests.support.hunt import Change
 from tests.support.mutate import with_instructions, without
 
@@ -77,7 +77,7 @@ def moved(s: Schedule, r: random.Random) -> Schedule | None:
 
 def early_reader(s: Schedule, r: random.Random) -> Schedule | None:
     """An op comes before the communication that brings what it reads, or just behind, before compute waits: forward
-    before the gather, a merge before the exchange."""
+    before the all-gather, a merge before the all-to-all."""
     made = {id(w): i for i in communications(s) for w in s.instructions[i].writes}  # type: ignore[union-attr]
     readers = [
         (i, max(made[id(y)] for y in x.reads if id(y) in made))
@@ -91,7 +91,7 @@ def early_reader(s: Schedule, r: random.Random) -> Schedule | None:
 
 
 def late_maker(s: Schedule, r: random.Random) -> Schedule | None:
-    """What writes a value that is sent comes after the communication: an exchange of a gradient before its sum."""
+    """What writes a value that is sent comes after the communication: an all-to-all of a gradient before its sum."""
     sent = {id(y): i for i in communications(s) for y in s.instructions[i].reads}  # type: ignore[union-attr]
     makers = [
         (i, min(sent[id(y)] for y in x.writes if sent.get(id(y), -1) > i))
@@ -105,7 +105,8 @@ def late_maker(s: Schedule, r: random.Random) -> Schedule | None:
 
 
 def early_update(s: Schedule, r: random.Random) -> Schedule | None:
-    """A shard is updated before the gather that reads its former value, or a stale one stays: ops of updates move."""
+    """A shard is updated before the all-gather that reads its former value, or a stale one stays: ops of updates
+    move."""
     found = [i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and x.op.during.value == "update"]
     found = [i for i in found if i not in set(communications(s))]
     return _moved(s, r.choice(found), -r.choice([2, 5, 20, 80, 300])) if found else None
@@ -113,7 +114,7 @@ def early_update(s: Schedule, r: random.Random) -> Schedule | None:
 
 def early_free(s: Schedule, r: random.Random) -> Schedule | None:
     """Bytes that a communication uses are freed while it runs, or before it."""
-    used = {y.buffer: i for i in communications(s) for y in _stays(s.instructions[i])}
+    used = {y.buffer: i for i in communications(s) for y in _residencies(s.instructions[i])}
     frees = [i for i, x in enumerate(s.instructions) if isinstance(x, Free) and used.get(x.buffer, i) < i]
     if not frees:
         return None
@@ -123,15 +124,15 @@ def early_free(s: Schedule, r: random.Random) -> Schedule | None:
 
 
 def other_operand(s: Schedule, r: random.Random) -> Schedule | None:
-    """A communication is given another stay to read or to write."""
+    """A communication is given another residency to read or to write."""
     i = r.choice(communications(s))
     x = s.instructions[i]
     assert isinstance(x, Compute)
-    stays = [stay for b in s.buffers for stay in b.stays]
+    residencies = [residency for b in s.buffers for residency in b.residencies]
     field = r.choice(["reads", "writes"])
     old = r.choice(getattr(x, field))
-    like = [y for y in stays if y.tensor.nbytes == old.tensor.nbytes and y is not old]
-    new = r.choice(like if like and r.random() < 0.8 else stays)
+    like = [y for y in residencies if y.tensor.nbytes == old.tensor.nbytes and y is not old]
+    new = r.choice(like if like and r.random() < 0.8 else residencies)
     return _changed(s, i, **{field: tuple(new if y is old else y for y in getattr(x, field))})
 
 
@@ -159,7 +160,7 @@ def other_stream(s: Schedule, r: random.Random) -> Schedule | None:
 
 def overwritten(s: Schedule, r: random.Random) -> Schedule | None:
     """Somebody else's bytes lie where a communication reads or writes."""
-    used = {y.buffer for i in communications(s) for y in _stays(s.instructions[i])}
+    used = {y.buffer for i in communications(s) for y in _residencies(s.instructions[i])}
     b = r.choice([b for b in s.buffers if b in used])
     c = r.choice(s.buffers)
     out = copy.copy(s)
@@ -195,7 +196,7 @@ CHANGES: tuple[Change[Schedule], ...] = (
 
 def _issued(s: Schedule) -> list[int]:
     """The positions of instructions that a stream runs."""
-    return [i for i, x in enumerate(s.instructions) if isinstance(x, Compute) or hasattr(x, "stay")]
+    return [i for i, x in enumerate(s.instructions) if isinstance(x, Compute) or hasattr(x, "residency")]
 
 
 def _waits(s: Schedule) -> list[int]:
@@ -204,7 +205,7 @@ def _waits(s: Schedule) -> list[int]:
     return [i for i, x in enumerate(s.instructions) if isinstance(x, Wait) and (x.stream == "net" or x.on in at)]
 
 
-def _stays(x: Instruction) -> tuple[Stay, ...]:
+def _residencies(x: Instruction) -> tuple[Residency, ...]:
     assert isinstance(x, Compute)
     return (*x.reads, *x.writes)
 

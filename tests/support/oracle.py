@@ -1,7 +1,7 @@
 """A judge of schedules that is quadratic and obviously correct, for tests of memory/proof/verify.py.
 
 It builds the whole happens-before relation as sets, compares every pair of accesses to overlapping bytes, and replays
-values cell by cell. It does not look at buffers, the lives of stays, Allocs or Frees.
+values cell by cell. It does not look at buffers, the lives of residencies, Allocs or Frees.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ def broken(s: Schedule) -> str | None:
     now = dict.fromkeys(STREAMS, 0)
     accesses: list[tuple[int, str, int, int, bool]] = []  # (instruction, place, first cell, last cell, writes)
 
-    def cells(stay):
-        at = s.offset[stay.buffer]
-        return at // CELL, -(-(at + stay.tensor.nbytes) // CELL)
+    def cells(residency):
+        at = s.offset[residency.buffer]
+        return at // CELL, -(-(at + residency.tensor.nbytes) // CELL)
 
-    def ring_cells(leg):
-        return leg.at // CELL, -(-(leg.at + leg.tensor.nbytes) // CELL)
+    def ring_cells(slot):
+        return slot.at // CELL, -(-(slot.at + slot.tensor.nbytes) // CELL)
 
     def host_cells(t, place=0):
         at = s.host_offset[t] + place * -(-t.nbytes // CELL) * CELL
@@ -31,23 +31,23 @@ def broken(s: Schedule) -> str | None:
     nbytes = {t: t.nbytes for op in s.program.ops for t in op.tensors}
     for x in s.instructions:
         if isinstance(x, Compute) and x.stream == "host":
-            if x.op not in s.plan.beside or x.algorithm.workspace:
+            if x.op not in s.plan.host_ops or x.algorithm.workspace:
                 return f"the host cannot run {x.op.name}"
             if any(t not in s.host_offset for t in x.op.tensors):
                 return f"the host has no place for a tensor of {x.op.name}"
         elif isinstance(x, Compute):
             if (len(x.reads), len(x.writes)) != (len(x.op.reads), len(x.op.writes)):
                 return f"{x.op.name} lacks a tensor"
-            for t, stay in zip((*x.op.reads, *x.op.writes), (*x.reads, *x.writes), strict=True):
-                if stay.tensor.nbytes != t.nbytes:
-                    return f"{x.op.name} is given {stay.tensor.nbytes} bytes for {t.name}"
+            for t, residency in zip((*x.op.reads, *x.op.writes), (*x.reads, *x.writes), strict=True):
+                if residency.tensor.nbytes != t.nbytes:
+                    return f"{x.op.name} is given {residency.tensor.nbytes} bytes for {t.name}"
             if x.algorithm.workspace > (x.workspace.tensor.nbytes if x.workspace else 0):
                 return f"{x.op.name} has too little workspace"
         elif isinstance(x, (Offload, Prefetch)):
-            if x.leg is None and x.stay.tensor not in s.host_offset:
-                return f"{x.stay.tensor.name} has no place on the host"
-            if x.stay.tensor.nbytes != nbytes.get(x.stay.tensor, x.stay.tensor.nbytes):
-                return f"{x.stay.tensor.nbytes} bytes of {x.stay.tensor.name} are copied"
+            if x.staging_slot is None and x.residency.tensor not in s.host_offset:
+                return f"{x.residency.tensor.name} has no place on the host"
+            if x.residency.tensor.nbytes != nbytes.get(x.residency.tensor, x.residency.tensor.nbytes):
+                return f"{x.residency.tensor.nbytes} bytes of {x.residency.tensor.name} are copied"
 
     for i, x in enumerate(s.instructions):
         if isinstance(x, Wait):
@@ -66,18 +66,28 @@ def broken(s: Schedule) -> str | None:
                 accesses += [(i, "arena", *cells(w), True) for w in (*x.writes, *space)]
             elif isinstance(x, (Stash, Fetch)):
                 stash = isinstance(x, Stash)
-                whole = x.leg.at // CELL, -(-(x.leg.at + x.leg.nbytes) // CELL)  # a disk moves all of it
+                # a disk moves all of it
+                whole = x.staging_slot.at // CELL, -(-(x.staging_slot.at + x.staging_slot.nbytes) // CELL)
                 accesses.append((i, "ring", *whole, not stash))
-                accesses.append((i, f"store {x.leg.tensor.name}", 0, 1, stash))
-                if x.leg.tensor in s.disk_offset:
-                    at = s.disk_offset[x.leg.tensor]
-                    accesses.append((i, "disk", at // CELL, (at + x.leg.nbytes) // CELL, stash))
-                    if at % BLOCK or x.leg.at % BLOCK or x.leg.nbytes % BLOCK or at + x.leg.nbytes > s.disk_bytes:
+                accesses.append((i, f"store {x.staging_slot.tensor.name}", 0, 1, stash))
+                if x.staging_slot.tensor in s.disk_offset:
+                    at = s.disk_offset[x.staging_slot.tensor]
+                    accesses.append((i, "disk", at // CELL, (at + x.staging_slot.nbytes) // CELL, stash))
+                    if (
+                        at % BLOCK
+                        or x.staging_slot.at % BLOCK
+                        or x.staging_slot.nbytes % BLOCK
+                        or at + x.staging_slot.nbytes > s.disk_bytes
+                    ):
                         return f"{i} moves no whole blocks, or lies outside the disk's bytes"
             else:
                 out = isinstance(x, Offload)
-                accesses.append((i, "arena", *cells(x.stay), not out))
-                host = ("host", *host_cells(x.stay.tensor)) if x.leg is None else ("ring", *ring_cells(x.leg))
+                accesses.append((i, "arena", *cells(x.residency), not out))
+                host = (
+                    ("host", *host_cells(x.residency.tensor))
+                    if x.staging_slot is None
+                    else ("ring", *ring_cells(x.staging_slot))
+                )
                 accesses.append((i, *host, out))
     beside = [host_cells(t, 1) for t in s.program.inputs if t in s.host_offset]  # the next batch is written there
     seen: dict[str, list[tuple[int, int, int]]] = {}  # accesses, by place
@@ -98,14 +108,18 @@ def broken(s: Schedule) -> str | None:
             if lo < hi2 and lo2 < hi and j < i and not before[i] >> j & 1:
                 return f"{i} and {j} race"
 
-    value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs, *s.program.hosted)}
+    value = {t: ("start", t.name) for t in (*s.program.persistent, *s.program.inputs, *s.program.host_resident)}
     want = {}
     for op in s.program.ops:
         reads = want[op] = tuple(value[t] for t in op.reads)
         for t in op.writes:
             value[t] = (op.name, s.plan.algorithm[op].name, t.name, hash(reads))
     for i, x in enumerate(s.instructions):
-        if isinstance(x, (Offload, Prefetch)) and x.leg is not None and x.leg.tensor.nbytes != x.stay.tensor.nbytes:
+        if (
+            isinstance(x, (Offload, Prefetch))
+            and x.staging_slot is not None
+            and x.staging_slot.tensor.nbytes != x.residency.tensor.nbytes
+        ):
             return f"{i} copies between places of two sizes"
     size = max((*(hi for *_, hi, _ in accesses), *(host_cells(t)[1] for t in s.host_offset)), default=0) + 1
     arena, host, ring = [None] * size, [None] * size, [None] * size
@@ -118,38 +132,38 @@ def broken(s: Schedule) -> str | None:
         """All these cells of a memory."""
         return memory[lo:hi].count(number) == hi - lo
 
-    for t in (*s.program.inputs, *s.program.hosted):
+    for t in (*s.program.inputs, *s.program.host_resident):
         if t in s.host_offset:
             fill(*host_cells(t), ("start", t.name), host)
-    home = {st.tensor: st for b in s.buffers if b.home for st in b.stays}
-    for t, st in home.items():
+    persistent = {st.tensor: st for b in s.buffers if b.persistent for st in b.residencies}
+    for t, st in persistent.items():
         if cells(st)[1] > len(arena):
             return f"{t.name} lies outside the arena"
         fill(*cells(st), ("start", t.name))
     ran = set()
     for i, x in enumerate(s.instructions):
         if isinstance(x, Offload):
-            lo, hi = cells(x.stay)
+            lo, hi = cells(x.residency)
             if not hold(arena, lo, hi, arena[lo]):
                 return f"{i} copies out torn bytes"
-            if x.leg is None:
-                fill(*host_cells(x.stay.tensor), arena[lo], host)
+            if x.staging_slot is None:
+                fill(*host_cells(x.residency.tensor), arena[lo], host)
             else:
-                fill(*ring_cells(x.leg), arena[lo], ring)
+                fill(*ring_cells(x.staging_slot), arena[lo], ring)
         elif isinstance(x, Prefetch):
-            if x.leg is None:
-                for c, h in zip(range(*cells(x.stay)), range(*host_cells(x.stay.tensor)), strict=True):
+            if x.staging_slot is None:
+                for c, h in zip(range(*cells(x.residency)), range(*host_cells(x.residency.tensor)), strict=True):
                     arena[c] = host[h]
             else:
-                for c, r in zip(range(*cells(x.stay)), range(*ring_cells(x.leg)), strict=True):
+                for c, r in zip(range(*cells(x.residency)), range(*ring_cells(x.staging_slot)), strict=True):
                     arena[c] = ring[r]
         elif isinstance(x, Stash):
-            lo, hi = ring_cells(x.leg)
+            lo, hi = ring_cells(x.staging_slot)
             if not hold(ring, lo, hi, ring[lo]):
                 return f"{i} stashes torn bytes"
-            store[x.leg.tensor] = ring[lo]
+            store[x.staging_slot.tensor] = ring[lo]
         elif isinstance(x, Fetch):
-            fill(*ring_cells(x.leg), store.get(x.leg.tensor), ring)
+            fill(*ring_cells(x.staging_slot), store.get(x.staging_slot.tensor), ring)
         elif isinstance(x, Compute):
             if x.op not in want:
                 return f"{i} {x.op.name} is no op of the program"
@@ -186,16 +200,16 @@ def broken(s: Schedule) -> str | None:
                 fill(lo, hi, ("workspace", i))
             for t, wr in zip(x.op.writes, x.writes, strict=True):
                 fill(*cells(wr), (x.op.name, x.algorithm.name, t.name, hash(want[x.op])))
-    for t in s.program.carried:
-        if t not in home:
-            return f"{t.name} has no home"
-        lo, hi = cells(home[t])
+    for t in s.program.persistent:
+        if t not in persistent:
+            return f"{t.name} has no fixed offset"
+        lo, hi = cells(persistent[t])
         if not hold(arena, lo, hi, value[t]):
-            return f"{t.name} is not final at its home"
+            return f"{t.name} is not final at its fixed offset"
     for t in s.program.outputs:
         if not hold(host, *host_cells(t), value[t]):
             return f"output {t.name} is not on the host"
-    for t in s.program.hosted:
+    for t in s.program.host_resident:
         if t in s.host_offset and not hold(host, *host_cells(t), value[t]):
             return f"{t.name}, which lives on the host, is not final"
     for t in s.program.inputs:

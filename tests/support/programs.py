@@ -82,10 +82,10 @@ class Builder:
                 arrive(b, dx)
             if updates and name in self.weights:
                 ops.append(Op(f"{name}.update_w", "sgd.update", name, Pass.UPDATE, (w, dw), (w,)))
-        carried = tuple(self.weights.values())
+        persistent = tuple(self.weights.values())
         if not updates:
-            carried += tuple(t for op in ops for t in op.writes if t.role is Role.PARAM_GRADIENT)
-        program = Program("TRAIN", tuple(ops), (self.data,), carried, (loss,), tuple(n for n, _, _ in self.layers))
+            persistent += tuple(t for op in ops for t in op.writes if t.role is Role.PARAM_GRADIENT)
+        program = Program("TRAIN", tuple(ops), (self.data,), persistent, (loss,), tuple(n for n, _, _ in self.layers))
         program.check()
         return program
 
@@ -195,7 +195,7 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
         for name, role in (("data", Role.INPUT), ("other", Role.INPUT), ("label", Role.LABEL), ("rate", Role.CONTROL))
     )
     ops: list[Op] = []
-    carried: list[Tensor] = []
+    persistent: list[Tensor] = []
     done: list[tuple[str, str, list[Tensor], Tensor, Tensor | None, Tensor | None]] = []  # name, kind, x, y, w, extra
     blobs, read = [data, other], set()
 
@@ -214,11 +214,11 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
         read.update(x)
         if kind == "convolution":
             w = Tensor(f"{name}.w", (r.choice([16, 2048]),), role=Role.PARAM)
-            carried.append(w)
+            persistent.append(w)
             op(name, "forward", Pass.FORWARD, [*x, w], [y])
         elif kind == "batch_norm":
             extra, state = Tensor(f"{name}.mean", (16,), role=Role.EXTRA), Tensor(f"{name}.s", (16,), role=Role.STATE)
-            carried.append(state)
+            persistent.append(state)
             op(name, "forward", Pass.FORWARD, x, [y, extra])
             op(name, "statistics", Pass.FORWARD, [extra, state], [state])
         elif kind in ("relu", "dropout") and r.random() < 0.5:
@@ -270,7 +270,7 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
         for w, dw in late:
             op(w.name.removesuffix(".w"), "update", Pass.UPDATE, [w, dw, rate], [w])
     inputs = tuple(t for t in (data, other, label, rate) if any(t in o.reads for o in ops))
-    program = Program("TRAIN", tuple(ops), inputs, tuple(carried), (loss, seen))
+    program = Program("TRAIN", tuple(ops), inputs, tuple(persistent), (loss, seen))
     program.check()
     return program
 
@@ -279,7 +279,7 @@ def forward_only(program: Program) -> Program:
     """The program's forward pass as a program of its own, with the first output alone. It carries what it reads."""
     ops = tuple(op for op in program.ops if op.during in FORWARD and not set(op.reads) & set(op.writes))
     read = {t for op in ops for t in op.reads}
-    carried, inputs = (tuple(t for t in ts if t in read) for ts in (program.carried, program.inputs))
-    made = Program("TEST", ops, inputs, carried, program.outputs[:1], program.layers)
+    persistent, inputs = (tuple(t for t in ts if t in read) for ts in (program.persistent, program.inputs))
+    made = Program("TEST", ops, inputs, persistent, program.outputs[:1], program.layers)
     made.check()
     return made

@@ -11,5 +11,6 @@ def positions(schedule: Schedule, kind: type, name: str) -> list[int]:
         i
         for i, x in enumerate(schedule.instructions)
         if isinstance(x, kind)
-        and (x.op.name if isinstance(x, Compute) else x.stay.tensor.name if not isinstance(x, Wait) else "") == name
+        and (x.op.name if isinstance(x, Compute) else x.residency.tensor.name if not isinstance(x, Wait) else "")
+        == name
     ]

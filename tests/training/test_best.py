@@ -46,7 +46,7 @@ def test_the_best_test_has_its_snapshot(tmp_path, monkeypatch):
     assert kept == [(0, 0.1), (4, 0.5), (12, 0.9)]
     found = snapshot.load(tmp_path / "run_best.safetensors")
     assert found.iteration == 12
-    assert found.best == Best("accuracy", "highest", 0.9, 12, 12, 0).said()
+    assert found.best == Best("accuracy", "highest", 0.9, 12, 12, 0).data()
     with solver(tmp_path / "alone", epochs=3) as alone:  # the weights are those that had been tested
         alone.solve()
         weights = alone.session.weights()
@@ -157,7 +157,7 @@ def test_the_objective_and_a_word_for_the_way(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "best", [[], {"output": 1}, {**Best("a", "highest", 1.0, 1, 1, 0).said(), "way": "up"}, {"value": 1e999}]
+    "best", [[], {"output": 1}, {**Best("a", "highest", 1.0, 1, 1, 0).data(), "way": "up"}, {"value": 1e999}]
 )
 def test_a_snapshot_whose_best_is_none(tmp_path, best):
     with pytest.raises(ValueError, match="expected a usable"):

@@ -25,7 +25,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.spec import TrainSpec
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.cuda.host import COMPILER, HostCuda
 from tests.support.op_examples import Maker, attrs, run, summed
 from tests.support.paths import NET_FILES, SMALL_NETS
@@ -71,7 +71,7 @@ def test_without_ml_dtypes_one_may_plan_but_not_run(monkeypatch):
 @pytest.mark.parametrize("net", ["lenet", "residual", "inception"])
 def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(net, format):
     p = program(net, format, train=TrainSpec(SGD(momentum=0.9), iter_size=2))
-    assert {t.dtype for t in p.carried} == {"float32"}
+    assert {t.dtype for t in p.persistent} == {"float32"}
     losses = {t for op in p.ops if op.during is Pass.LOSS for t in (*op.reads, *op.writes)}
     of_losses = losses | {t for op in p.ops if op.kind == "cast.backward" for t in op.reads}
     of_scales = {t for t in p.tensors if t.name.endswith((".gamma.grad", ".beta.grad"))}
@@ -79,7 +79,7 @@ def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(ne
     totals = {t for op in p.ops if op.kind == "gradient.total" for t in op.writes}
     assert totals and {t.dtype for t in totals} == {"float32"}
     for t in p.tensors:
-        if t.role in HALVED and t not in of_losses | of_scales | totals and t not in p.carried:
+        if t.role in HALVED and t not in of_losses | of_scales | totals and t not in p.persistent:
             assert t.dtype == format, t
     backward = [op for op in p.ops if op.kind == "softmax_loss.backward"]
     assert backward and {t.dtype for op in backward for t in op.writes} == {"float32"}
@@ -94,7 +94,7 @@ def test_float32_has_no_casts():
 
 def test_every_learned_parameter_but_scale_s_has_one_copy_and_its_update_follows_its_last_reader():
     p = program("residual", "float16")
-    parameters = {t for t in p.carried if t.role is Role.PARAM}
+    parameters = {t for t in p.persistent if t.role is Role.PARAM}
     learned = {t for t in parameters if not t.name.endswith((".gamma", ".beta"))}
     assert len(learned) < len(parameters)
     casts = [op for op in p.ops if op.kind == "cast.forward" and op.reads[0] in learned]
@@ -119,7 +119,7 @@ def test_vdnn_sees_the_same_convolutions_in_every_format():
     device, gone = ReferenceDevice(), []
     for format in ("float32", "float16"):
         p = program("chain", format)
-        gone.append([t.tensor.name for t in find("vdnn_conv:m")(p, estimate(device), 1 << 40).trips])
+        gone.append([t.tensor.name for t in find("vdnn_conv:m")(p, estimate(device), 1 << 40).offloads])
     assert gone[0] and gone[0] == gone[1]
 
 
@@ -160,7 +160,7 @@ def trained(net: str, format: str, policy: str = "baseline:m", debug: bool = Fal
         for k in range(STEPS):
             feed(m, k)
             m.step("TRAIN")
-        return carried(m)
+        return persistent(m)
 
 
 @pytest.mark.parametrize("format", HALF)
@@ -306,7 +306,7 @@ def test_only_float16_is_scaled_and_only_where_it_trains():
     for format, train, scaled in (("float16", SPEC, True), ("bfloat16", SPEC, False), ("float32", SPEC, False),
                                   ("float16", None, False)):  # fmt: skip
         p = program("lenet", format, train=train)
-        assert ("loss_scale" in {t.name for t in p.carried}) == scaled
+        assert ("loss_scale" in {t.name for t in p.persistent}) == scaled
         assert [op.kind for op in p.ops].count("gradient.unscale") == scaled
     assert "loss_scale" not in {t.name for t in program("lenet", "float16", "TEST").tensors}
 

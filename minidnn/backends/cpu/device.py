@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.backends import layout, parts, reference
-from minidnn.backends.choice import chosen
+from minidnn.backends.choice import choose
 from minidnn.backends.cpu import forks, native, onednn
 from minidnn.backends.cpu.native import activation, copy
 from minidnn.backends.cpu.native.sources import KERNELS
@@ -99,7 +99,7 @@ class CpuDevice(Device):
         if no recipe has this algorithm, or if the workspace is too small."""
         if (rows := rows_of_parts(algorithm)) is not None:
             return parts.prepared(self, op, algorithm, views, workspace, rows)
-        recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
+        recipe = choose(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
         steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
         return _chain(steps)
 
@@ -122,16 +122,16 @@ class CpuDevice(Device):
                 self.dnnl.use_threads()  # oneDNN generates kernels for the number of threads that is set now
             own = self._own(native.FIRST, op)
             try:
-                found = [] if native.NAME in (r.algorithm.name for r in own) else self._library(self.dnnl, op)
+                result = [] if native.NAME in (r.algorithm.name for r in own) else self._library(self.dnnl, op)
             except NotOffered:
-                found = []
+                result = []
             except DnnlError as error:
                 shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in (*op.reads, *op.writes))
                 raise reference.TooLarge(
                     f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
                     f"it takes smaller sizes, or use --device reference"
                 ) from error
-            every = [*own, *found, *self._own(native.MORE, op)]
+            every = [*own, *result, *self._own(native.MORE, op)]
             self._recipes[key] = [r for r in every if r.algorithm.name != LAST] or every or [_reference(op)]
         return self._recipes[key]
 
@@ -139,10 +139,10 @@ class CpuDevice(Device):
         """The recipes by oneDNN. For a forward fused with its ReLU: oneDNN's forward, then our ReLU; none without our
         kernels."""
         plain = RECTIFIED.get(op.kind, op.kind)
-        found = onednn.KINDS[plain](dnnl, op) if plain in onednn.KINDS else []
+        result = onednn.KINDS[plain](dnnl, op) if plain in onednn.KINDS else []
         if plain == op.kind:
-            return found
-        return [activation.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
+            return result
+        return [activation.behind(self.native, r, op.writes[0].size) for r in result] if self.native else []
 
     def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
         """The recipes by our own kernels, from FIRST or MORE of native/."""

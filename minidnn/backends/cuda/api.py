@@ -326,8 +326,8 @@ class _Functions(dict[str, int]):
         self._driver, self._module = driver, module
 
     def __missing__(self, name: str) -> int:
-        self[name] = found = self._driver.moduleGetFunction(self._module, name)
-        return found
+        self[name] = result = self._driver.moduleGetFunction(self._module, name)
+        return result
 
 
 def _refuse(nbytes: int) -> Any:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from minidnn.backends.cuda.packages import Card, call, find_driver
 from minidnn.costs import GPU, gpu
 from minidnn.costs.profiles import checked, of_card
-from minidnn.costs.roofline import Bytes, Number, Slot
+from minidnn.costs.roofline import Bytes, Number, PcieSlot
 
 Capability = tuple[int, int]
 T = TypeVar("T")
@@ -44,7 +44,7 @@ COUNTED = "counted: docs/costs.md says how"
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """A card's facts from the driver: bytes, cycles per second, and the width of its memory bus in bits.
 
     shared: whether its memory is the CPU's, too"""
@@ -61,10 +61,10 @@ class Facts:
 def at_hand() -> GPU:
     """The profile of this machine's first GPU. Raises CudaUnavailable if there is none."""
     card = find_driver().cards[0]
-    return profile(card, _facts(card.number))
+    return profile(card, _card_facts(card.number))
 
 
-def profile(card: Card, facts: Facts) -> GPU:
+def profile(card: Card, facts: CardFacts) -> GPU:
     """The profile of a card: the one that comes with the package, with the memory of this card; else one by its facts.
 
     A card that shares its memory with the CPU has half of it for the arena, and half for the host."""
@@ -74,7 +74,7 @@ def profile(card: Card, facts: Facts) -> GPU:
     return replace(gpu(known), memory=Bytes(f"{facts.memory}B", DRIVER))
 
 
-def _by_facts(card: Card, facts: Facts) -> GPU:
+def _by_facts(card: Card, facts: CardFacts) -> GPU:
     bandwidth = 2 * facts.memory_clock * facts.bus / 8
     generation, copies = _latest(LINKS, card.capability)
     over = f"assumed: pinned copies over PCIe {generation} x16; over fewer lanes they take longer"
@@ -94,7 +94,7 @@ def _by_facts(card: Card, facts: Facts) -> GPU:
             "clock": Number(facts.clock, DRIVER),
             "l2": Bytes(f"{facts.l2}B", DRIVER),
             "memory_bandwidth": Number(bandwidth, "counted: two transfers in each cycle of its memory"),
-            "pcie": None if facts.shared else Slot(f"{generation} x16", "assumed, by its compute capability"),
+            "pcie": None if facts.shared else PcieSlot(f"{generation} x16", "assumed, by its compute capability"),
             "link_out": link,
             "link_in": link,
             "peak_flops": Number(cycles * 2 * _latest(LANES, card.capability), COUNTED),
@@ -112,11 +112,11 @@ def _products(card: Card) -> int:
     A GeForce card sums in float32 at half the rate of the other cards with its chip."""
     if card.capability < min(TENSOR_CORES) or "GTX" in card.name:
         return 0
-    found = _latest(TENSOR_CORES, card.capability)
+    result = _latest(TENSOR_CORES, card.capability)
     geforce = "GeForce" in card.name
-    if found > 512:
-        return found // 2 if geforce else found
-    return found if geforce else 2 * found
+    if result > 512:
+        return result // 2 if geforce else result
+    return result if geforce else 2 * result
 
 
 def _latest(table: Mapping[Capability, T], capability: Capability) -> T:
@@ -124,7 +124,7 @@ def _latest(table: Mapping[Capability, T], capability: Capability) -> T:
     return table[max((known for known in table if known <= capability), default=min(table))]
 
 
-def _facts(number: int) -> Facts:
+def _card_facts(number: int) -> CardFacts:
     cuda = ctypes.CDLL("libcuda.so.1")
     device, value, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
     call(cuda.cuDeviceGet, ctypes.byref(device), number)
@@ -134,7 +134,7 @@ def _facts(number: int) -> Facts:
         call(cuda.cuDeviceGetAttribute, ctypes.byref(value), which, device)
         return value.value
 
-    return Facts(
+    return CardFacts(
         memory=memory.value,
         multiprocessors=attribute(_MULTIPROCESSORS),
         clock=attribute(_CLOCK) * 1e3,  # the driver counts in kHz

@@ -53,12 +53,12 @@ def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str 
         plans = cudnn.plans(problem)
     except NoPlan as error:
         raise NoPlan(f"layer {op.layer}, {op.name}: {error}") from None
-    found = []
+    result = []
     for plan in plans:
         scratch = Scratch()
         step = Execute(plan, tuple(pack), scratch.take(plan.workspace))
-        found.append(scratch.recipe(prefix + plan.name, step))
-    return found
+        result.append(scratch.recipe(prefix + plan.name, step))
+    return result
 
 
 OF_CUDNN = {

@@ -57,7 +57,7 @@ class Settings:
         return ", ".join(words)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """For a device's description, under which measurements are kept. `avoid` is left out, since it changes no
         measurement."""
         words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
@@ -105,9 +105,9 @@ class Target:
         try:
             handle = cudnn.create_handle()
         except RuntimeError as error:
-            said = " ".join(str(error).split())
+            text = " ".join(str(error).split())
             raise CudaUnavailable(
-                f"cuDNN {cudnn.backend_version_string()} cannot be started on {card} ({said}): is the card's memory "
+                f"cuDNN {cudnn.backend_version_string()} cannot be started on {card} ({text}): is the card's memory "
                 "taken? `nvidia-smi` shows by whom"
             ) from None
         return cls(card, capability, {"handle": handle}, handle)
@@ -157,10 +157,10 @@ class Cudnn:
     def plans(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
         """The useful plans, best first, each name once. Raises NoPlan if there is none."""
         if problem not in self._plans:
-            found = self.listed(problem)
-            if not found:
+            result = self.listed(problem)
+            if not result:
                 raise NoPlan(self._none(problem))
-            self._plans[problem] = useful(found, self.settings.most)
+            self._plans[problem] = useful(result, self.settings.most)
         return self._plans[problem]
 
     def set_stream(self, stream: int) -> None:
@@ -190,18 +190,18 @@ class Cudnn:
         except (RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError) as error:
             raise NoPlan(f"{self._none(problem)} (cuDNN says: {str(error).strip().splitlines()[0]})") from None
         compiled: list[int] = []
-        found: list[CudnnPlan] = []
+        result: list[CudnnPlan] = []
         for index in range(graph.get_execution_plan_count()):
             if self._is_compiled(graph, index):
                 compiled.append(index)
             elif plan := self._build(graph, problem, index):
-                found.append(plan)
-        if found:
-            return found
+                result.append(plan)
+        if result:
+            return result
         for index in compiled:
-            if len(found) < COMPILED and (plan := self._build(graph, problem, index)):
-                found.append(plan)
-        return found
+            if len(result) < COMPILED and (plan := self._build(graph, problem, index)):
+                result.append(plan)
+        return result
 
     def _is_compiled(self, graph: Any, index: int) -> bool:
         return self.module.behavior_note.RUNTIME_COMPILATION in graph.get_behavior_notes_for_plan_at_index(index)

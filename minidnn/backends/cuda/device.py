@@ -13,7 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from minidnn.backends import layout
-from minidnn.backends.choice import chosen
+from minidnn.backends.choice import choose
 from minidnn.backends.cuda import by_host
 from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.at_hand import BFLOAT16, TENSOR_CORES
@@ -138,10 +138,10 @@ class CudaDevice(Planner):
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread
-        found = super().recipes(op)
-        if not found:
+        result = super().recipes(op)
+        if not result:
             raise NoPlan(self._none_left(op))
-        return found
+        return result
 
     # ---- plans that cuDNN lists, and refuses to run
 
@@ -154,10 +154,10 @@ class CudaDevice(Planner):
             raise refusal
         if self._broken():
             raise Lost(refusal) from refusal
-        problem, found = _problem(op), self.recipes(op)
-        self._usual.setdefault(problem, found[0].algorithm)
+        problem, result = _problem(op), self.recipes(op)
+        self._usual.setdefault(problem, result[0].algorithm)
         self.refused[key(op, algorithm)] = str(refusal)
-        self._recipes[problem] = [r for r in found if r.algorithm != algorithm]
+        self._recipes[problem] = [r for r in result if r.algorithm != algorithm]
         self.recipes(op)
 
     def usual(self, op: Op) -> Algorithm:
@@ -172,11 +172,11 @@ class CudaDevice(Planner):
         return False
 
     def _none_left(self, op: Op) -> str:
-        said = [why for name, why in self.refused.items() if name.startswith(f"{geometry(op)} [")]
+        text = [why for name, why in self.refused.items() if name.startswith(f"{geometry(op)} [")]
         advice = ["use --no-fusion"] if op.kind.endswith("_relu") else []
         advice += ["change the layer's geometry, its batch or --format", "use --device cpu"]
         return (
-            f"layer {op.layer}, {op.name}: cuDNN refused to run all of its plans ({said[-1]}): {'; or '.join(advice)}"
+            f"layer {op.layer}, {op.name}: cuDNN refused to run all of its plans ({text[-1]}): {'; or '.join(advice)}"
         )
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
@@ -185,15 +185,15 @@ class CudaDevice(Planner):
         if not op.kind.endswith("_relu"):
             return recipes
         try:
-            found = [r for r in recipes if all(self.nan.keeps(s.plan) for s in r.steps if isinstance(s, Execute))]
+            result = [r for r in recipes if all(self.nan.keeps(s.plan) for s in r.steps if isinstance(s, Execute))]
         except (NoPlan, MemoryError):
             raise
         except Exception as error:
             why = f"{op.name} on cuda: an image of NaN could not be tried: {error}; --no-fusion does without"
             raise (Lost if self._broken() else KernelFailed)(why) from error
-        if not found:
+        if not result:
             raise NoPlan(f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use --no-fusion")
-        return found
+        return result
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:
         if delays:
@@ -216,7 +216,7 @@ class CudaDevice(Planner):
 
         Raises ValueError if no recipe has this algorithm, or if the workspace is too small. The call raises
         KernelFailed if CUDA or cuDNN refuses."""
-        recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
+        recipe = choose(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
 
         def address(pointer: Pointer) -> int:
             if isinstance(pointer, Space):
@@ -281,21 +281,21 @@ def open_gpu(
     from minidnn.backends.cuda.cudnn import Settings, Target
     from minidnn.backends.cuda.nvrtc import Nvrtc
 
-    found = packages.load()
-    assert found.driver is not None and found.cupy is not None
-    card = packages.card(found.driver, number, found.cuda, found.cudnn_version)
+    result = packages.load()
+    assert result.driver is not None and result.cupy is not None
+    card = packages.card(result.driver, number, result.cuda, result.cudnn_version)
     arch = 10 * card.capability[0] + card.capability[1]
-    nvrtc = Nvrtc(found.paths["nvrtc"])
-    api = CupyApi(found.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)
+    nvrtc = Nvrtc(result.paths["nvrtc"])
+    api = CupyApi(result.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)
     settings = Settings(tf32=tf32, deterministic=deterministic, avoid=avoid)
-    cudnn = Cudnn(found.cudnn, Target.gpu(found.cudnn, card.name, card.capability), settings)
-    driver = ".".join(map(str, found.driver.cuda))
+    cudnn = Cudnn(result.cudnn, Target.gpu(result.cudnn, card.name, card.capability), settings)
+    driver = ".".join(map(str, result.driver.cuda))
     description = (
         f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
-        f"{found.description}, {settings.said}"
+        f"{result.description}, {settings.description}"
     )
     device = CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32), nvtx)
-    device.found = f"GPU number {number}; cuDNN is {found.paths['cudnn']}"
+    device.found = f"GPU number {number}; cuDNN is {result.paths['cudnn']}"
     return device
 
 

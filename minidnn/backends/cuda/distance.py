@@ -48,9 +48,9 @@ def pointwise_forward(op: Op) -> list[Recipe]:
     """One recipe for x t (inside outside) -> loss; in the place of t there may be labels."""
     grid = min(over(op.reads[0].size, BLOCK * 4), SUMMING)
     scratch = Scratch()
-    found = scratch.take(grid * 8), scratch.take(grid * 8)
-    launch = Launch("distance", "pointwise", (*_elements(op), *found), grid)
-    return [scratch.recipe("default", launch, finished(*found, grid, _divisor(op)))]
+    result = scratch.take(grid * 8), scratch.take(grid * 8)
+    launch = Launch("distance", "pointwise", (*_elements(op), *result), grid)
+    return [scratch.recipe("default", launch, finished(*result, grid, _divisor(op)))]
 
 
 def pointwise_backward(op: Op) -> list[Recipe]:
@@ -82,10 +82,10 @@ def contrastive_forward(op: Op) -> list[Recipe]:
     g = rows_of((x.shape[0], x.size // x.shape[0]), 1)
     grid = g.grid(SUMMING)
     scratch = Scratch()
-    found = scratch.take(grid * 8), scratch.take(grid * 8)
-    arguments = Read(0), Read(1), Read(2), *found, *g.arguments, np.float32(a.margin), np.int32(a.legacy)
+    result = scratch.take(grid * 8), scratch.take(grid * 8)
+    arguments = Read(0), Read(1), Read(2), *result, *g.arguments, np.float32(a.margin), np.int32(a.legacy)
     launch = Launch("distance", "contrastive", arguments, grid)
-    return [scratch.recipe("default", launch, finished(*found, grid, np.float64(2 * x.shape[0])))]
+    return [scratch.recipe("default", launch, finished(*result, grid, np.float64(2 * x.shape[0])))]
 
 
 def contrastive_backward(op: Op) -> list[Recipe]:

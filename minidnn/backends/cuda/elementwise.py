@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cuda.each import batches, by_pieces, places
+from minidnn.backends.cuda.multi_tensor import batches, by_pieces, places
 from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, over, plain
 from minidnn.program import Op
 
@@ -52,10 +52,14 @@ def cast(op: Op) -> list[Recipe]:
     """One recipe for x (scale) -> y, where x or y is float32. There is a scale, in float32, only if x is float32."""
     if len(op.reads) > 1:
         return [plain(_launch(op, "cast_scaled", Read(0), Read(1), Write(0)))]
-    return cast_each(op) if op.reads[0].dtype == "float32" else [plain(_launch(op, "cast_from", Read(0), Write(0)))]
+    return (
+        cast_multi_tensor(op)
+        if op.reads[0].dtype == "float32"
+        else [plain(_launch(op, "cast_from", Read(0), Write(0)))]
+    )
 
 
-def cast_each(op: Op) -> list[Recipe]:
+def cast_multi_tensor(op: Op) -> list[Recipe]:
     """One recipe for x1 .. xn -> y1 .. yn, where each x is float32."""
     read, write = places(op)
     launches = []
@@ -150,7 +154,7 @@ def _maximum(op: Op) -> Recipe:
 KINDS = {
     "identity.forward": copy,
     "cast.forward": cast,
-    "cast.forward_each": cast_each,
+    "cast.forward_multi_tensor": cast_multi_tensor,
     "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
     "eltwise.forward_relu": eltwise_forward_relu,

@@ -66,17 +66,17 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
         asked((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",
         asked((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): "images",  # the same if n is 1
     }
-    found: list[list[Recipe]] = []
+    result: list[list[Recipe]] = []
     refused: NoPlan | None = None
     for problem, name in ways.items():
         try:
-            found.append(recipes(cudnn, op, problem, pack, f"{name}."))
+            result.append(recipes(cudnn, op, problem, pack, f"{name}."))
         except NoPlan as error:
             refused = error
-    if not found and refused:
+    if not result and refused:
         raise refused
-    found.sort(key=lambda each: max(each[0].algorithm.workspace, LITTLE))
-    return [recipe for each in found for recipe in each]
+    result.sort(key=lambda each: max(each[0].algorithm.workspace, LITTLE))
+    return [recipe for each in result for recipe in each]
 
 
 OF_CUDNN = {

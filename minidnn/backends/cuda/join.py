@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from minidnn.backends.cuda.each import batches, by_pieces
 from minidnn.backends.cuda.elementwise import copy
 from minidnn.backends.cuda.move import launch
+from minidnn.backends.cuda.multi_tensor import batches, by_pieces
 from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
 from minidnn.backends.layout import order
 from minidnn.backends.moves import gaps, reshaped

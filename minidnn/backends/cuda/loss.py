@@ -116,13 +116,13 @@ def accuracy_forward(op: Op) -> list[Recipe]:
     g = rows_of(x.shape, a.axis)
     grid = g.grid(SUMMING)
     scratch = Scratch()
-    found = scratch.take(3 * grid * 8)
-    arguments = Read(0), Read(1), found, *g.arguments, *_labels(x, label, a), np.int32(a.top_k)
+    result = scratch.take(3 * grid * 8)
+    arguments = Read(0), Read(1), result, *g.arguments, *_labels(x, label, a), np.int32(a.top_k)
     return [
         scratch.recipe(
             "default",
             Launch("loss", "accuracy", arguments, grid),
-            Launch("loss", "accuracy_finish", (found, Write(0), np.int32(grid)), grid=1),
+            Launch("loss", "accuracy_finish", (result, Write(0), np.int32(grid)), grid=1),
         )
     ]
 

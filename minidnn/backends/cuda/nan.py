@@ -38,10 +38,10 @@ class NanProbe:
         problem = one_image(plan.problem)
         if problem not in self._found:
             self._found[problem] = self._run(problem)
-        found = self._found[problem]
-        if plan.name in found:
-            return found[plan.name]
-        alike = [kept for name, kept in found.items() if name.split("_")[0] == plan.engine]
+        result = self._found[problem]
+        if plan.name in result:
+            return result[plan.name]
+        alike = [kept for name, kept in result.items() if name.split("_")[0] == plan.engine]
         return bool(alike) and all(alike)
 
     def hiding(self) -> list[str]:

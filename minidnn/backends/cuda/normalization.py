@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from minidnn.backends.cuda.columns import mapping, merging, partials, reducing
-from minidnn.backends.cuda.each import batches, places
+from minidnn.backends.cuda.multi_tensor import batches, places
 from minidnn.backends.cuda.recipe import (
     Argument,
     Launch,
@@ -181,7 +181,7 @@ KINDS = {
     **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.keep": batch_norm_keep,
-    "batch_norm.statistics_each": batch_norm_statistics,
+    "batch_norm.statistics_multi_tensor": batch_norm_statistics,
     "batch_norm.inference_backward": batch_norm_inference_backward,
     "scale.forward": scale_forward,
     "scale.backward_filter": scale_backward_filter,

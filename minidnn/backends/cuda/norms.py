@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.each import batches, by_pieces, firsts, wide
+from minidnn.backends.cuda.multi_tensor import batches, by_pieces, firsts, wide
 from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Table, Write, plain
 from minidnn.program import Op
 from minidnn.ranks import shards

@@ -34,9 +34,9 @@ class Nvrtc:
         """The architectures that it compiles for: 75 is sm_75."""
         count = ctypes.c_int()
         self._check(self._lib.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
-        found = (ctypes.c_int * count.value)()
-        self._check(self._lib.nvrtcGetSupportedArchs(found), "nvrtcGetSupportedArchs")
-        return tuple(found)
+        result = (ctypes.c_int * count.value)()
+        self._check(self._lib.nvrtcGetSupportedArchs(result), "nvrtcGetSupportedArchs")
+        return tuple(result)
 
     def cubin(
         self, name: str, source: str, headers: Mapping[str, str], arch: int, options: Sequence[str] = ()

@@ -214,20 +214,20 @@ def card(driver: Driver, number: int, cuda: int, cudnn: str) -> Card:
     """The GPU of that number. `cudnn` is its library's version: "9.10.2". Raises CudaUnavailable, which lists the GPUs,
     if there is none, if it is too old, or if that cuDNN has no kernels for it."""
     listed = ", ".join(f"cuda:{c.number} ({c.name})" for c in driver.cards)
-    found = next((c for c in driver.cards if c.number == number), None)
-    if found is None:
+    result = next((c for c in driver.cards if c.number == number), None)
+    if result is None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = f"; CUDA_VISIBLE_DEVICES={visible!r} says which GPUs are seen" if visible is not None else ""
         raise CudaUnavailable(f"there is no GPU cuda:{number}: there are {listed}{why}")
-    called = replace(found, name=f"cuda:{number} ({found.name})")
-    if found.capability < OLDEST_CARD[cuda]:
+    called = replace(result, name=f"cuda:{number} ({result.name})")
+    if result.capability < OLDEST_CARD[cuda]:
         raise CudaUnavailable(f"{_too_old(called, f'CUDA {cuda}', OLDEST_CARD[cuda])}: there are {listed}")
-    if found.capability < TURING and tuple(map(int, cudnn.split("."))) >= SINCE_TURING:
+    if result.capability < TURING and tuple(map(int, cudnn.split("."))) >= SINCE_TURING:
         raise CudaUnavailable(
             f"{_too_old(called, f'cuDNN {cudnn}', TURING)}: `pip install {_pip('cudnn', cuda)}` installs one that has "
             f"them; there are {listed}"
         )
-    return found
+    return result
 
 
 def _replace(old: int, new: int) -> str:
@@ -312,13 +312,13 @@ def nccl(cuda: int) -> ModuleType:
     """CuPy's module of NCCL, which moves bytes between the GPUs of several ranks. Raises CudaUnavailable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CuPy's advice, which the message below has
-        found = importlib.import_module("cupy.cuda.nccl")
-    if not found.available:
+        result = importlib.import_module("cupy.cuda.nccl")
+    if not result.available:
         raise CudaUnavailable(
             f"NCCL for CUDA {cuda} is not installed (CuPy finds no libnccl.so.2): it moves bytes between the GPUs of "
             f"several ranks; `pip install 'minidnn[cuda{cuda},nccl{cuda}]'` installs all that is needed"
         )
-    return found
+    return result
 
 
 def _check_frontend(cuda: int) -> None:
@@ -376,15 +376,15 @@ _WHEEL = {  # pip's package of each library, without the suffix for a CUDA versi
 def load_libraries(cuda: int) -> dict[str, Library]:
     """The libraries for that CUDA, loaded in an order in which each finds the libraries that it needs. Raises
     CudaUnavailable if one is missing."""
-    found = {"cublasLt": _open("cublasLt", f"libcublasLt.so.{cuda}", cuda)}
-    nvrtc = found["nvrtc"] = _open("nvrtc", f"libnvrtc.so.{cuda}", cuda)
+    result = {"cublasLt": _open("cublasLt", f"libcublasLt.so.{cuda}", cuda)}
+    nvrtc = result["nvrtc"] = _open("nvrtc", f"libnvrtc.so.{cuda}", cuda)
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc.cdll.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     builtins = os.path.join(os.path.dirname(nvrtc.path), f"libnvrtc-builtins.so.{major.value}.{minor.value}")
     if not os.path.exists(builtins):
         raise _missing("nvrtc-builtins", builtins, cuda)
-    found["nvrtc-builtins"] = Library(_dlopen(builtins, "nvrtc-builtins", cuda), builtins)
-    cudnn = found["cudnn"] = _open("cudnn", f"libcudnn.so.{CUDNN}", cuda)
+    result["nvrtc-builtins"] = Library(_dlopen(builtins, "nvrtc-builtins", cuda), builtins)
+    cudnn = result["cudnn"] = _open("cudnn", f"libcudnn.so.{CUDNN}", cuda)
     for part in CUDNN_PARTS:
         name = f"libcudnn_{part}.so.{CUDNN}"
         if not os.path.exists(os.path.join(os.path.dirname(cudnn.path), name)):
@@ -392,7 +392,7 @@ def load_libraries(cuda: int) -> dict[str, Library]:
                 f"cuDNN is not whole: {cudnn.path} has no {name} beside it, and without that it computes no "
                 f"convolution; `pip install --force-reinstall {_pip('cudnn', cuda)}` installs all of it"
             )
-    return found
+    return result
 
 
 def _open(name: str, soname: str, cuda: int) -> Library:

@@ -52,14 +52,14 @@ def backward_relu(op: Op) -> list[Recipe]:
 
 
 def _launch(
-    op: Op, name: str, arguments: list[Argument], x: tuple[int, ...], y: tuple[int, ...], written: tuple[int, ...]
+    op: Op, name: str, arguments: list[Argument], x: tuple[int, ...], y: tuple[int, ...], writes: tuple[int, ...]
 ) -> Launch:
     """The launch of a kernel with one thread for each item that it writes; an item is four channels, or one."""
     a, (_, c, h, w) = op.attrs, x
     width = 4 if c % 4 == 0 else 1
-    items = math.prod(written) // width
+    items = math.prod(writes) // width
     sizes = (np.int32(v) for v in (h, w, *y[2:], c, *a.kernel, *a.stride, *a.pad))
-    divisors = (number for by in (c // width, written[3], written[2], *a.stride) for number in divisor(by))
+    divisors = (number for by in (c // width, writes[3], writes[2], *a.stride) for number in divisor(by))
     geometry = Table(1, tuple((number,) for number in (*sizes, *divisors)))
     return Launch("pooling", f"{name}_{width}", (*arguments, np.int64(items), geometry), over(items))
 

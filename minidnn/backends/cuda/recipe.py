@@ -61,8 +61,8 @@ class Table:
             numbers = [value(entry) for entry in column]
             arrays.append(np.zeros(self.most, numbers[0].dtype))
             arrays[-1][: len(numbers)] = numbers
-        found = b"".join(a.tobytes() for a in arrays)
-        return np.void(found + bytes(-len(found) % 8))
+        result = b"".join(a.tobytes() for a in arrays)
+        return np.void(result + bytes(-len(result) % 8))
 
 
 Argument = Scalar | Table
@@ -82,10 +82,10 @@ class Launch:
     @property
     def pointers(self) -> tuple[Pointer, ...]:
         """All pointers among the arguments and in their tables, each once."""
-        found: dict[Pointer, None] = {}
+        result: dict[Pointer, None] = {}
         for a in self.arguments:
-            found |= dict.fromkeys(a.pointers if isinstance(a, Table) else [a] if isinstance(a, Pointer) else [])
-        return tuple(found)
+            result |= dict.fromkeys(a.pointers if isinstance(a, Table) else [a] if isinstance(a, Pointer) else [])
+        return tuple(result)
 
     def values(self, address: Callable[[Pointer], int]) -> list[np.generic]:
         """The arguments as a launch takes them: np.uint64 for a pointer, np.void for a table."""

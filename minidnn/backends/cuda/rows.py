@@ -36,8 +36,8 @@ def shared(shape: tuple[int, ...], first: int, last: int) -> Shared:
     return divided(rows(shape, first, last))
 
 
-def divided(found: Rows) -> Shared:
-    length, inner, count = found.length, found.inner, found.count
+def divided(rows: Rows) -> Shared:
+    length, inner, count = rows.length, rows.inner, rows.count
     if inner == 1:
         lanes = min(BLOCK, power_of_two(-(-length // 4)))
     else:  # a block reads 32 or more rows side by side; several threads share a row only if there are few rows

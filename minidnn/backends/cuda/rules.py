@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.backends.cuda.each import PIECE, batches, by_pieces, places, wide
+from minidnn.backends.cuda.multi_tensor import PIECE, batches, by_pieces, places, wide
 from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, over, plain
 from minidnn.optimizers import RULES
-from minidnn.program import EACH, Op, Tensor
+from minidnn.program import MULTI_TENSOR, Op, Tensor
 
 RULED = 60  # most weights of a launch
 NONE, L1, L2 = 0, 1, 2
@@ -36,11 +36,13 @@ def update(op: Op) -> list[Recipe]:
     alike: dict[tuple, list[Op]] = {}  # members by all that a launch has only once
     for one in op.members:
         a = one.attrs
-        alike.setdefault((a.numbers, a.scale, a.regularization, a.clipped, a.every, _given(rule, one)), []).append(one)
+        alike.setdefault((a.numbers, a.scale, a.regularization, a.clipped, a.every, _operands(rule, one)), []).append(
+            one
+        )
     return [plain(*(_ruled(op, rule, part) for ones in alike.values() for part in batches(ones, RULED)))]
 
 
-def _given(rule: str, one: Op) -> tuple[Tensor, ...]:
+def _operands(rule: str, one: Op) -> tuple[Tensor, ...]:
     """(rate, objective, iteration, clip) of an update. Arguments that the op lacks, and that its kernel does not read,
     are replaced by the rate."""
     if rule == "lamb":
@@ -54,7 +56,7 @@ def _given(rule: str, one: Op) -> tuple[Tensor, ...]:
 def _ruled(op: Op, rule: str, of: Sequence[Op]) -> Launch:
     """The launch for these members of the op."""
     (read, write), a, none = places(op), of[0].attrs, np.uint64(0)
-    rate, objective, iteration, clip = (read[t] for t in _given(rule, of[0]))
+    rate, objective, iteration, clip = (read[t] for t in _operands(rule, of[0]))
     lamb = rule == "lamb"
     history = [one.reads[2:4] if lamb else one.writes[1:] for one in of]
     at: Mapping[Tensor, Argument] = read if lamb else write
@@ -94,6 +96,6 @@ def lamb_moments(op: Op) -> list[Recipe]:
 
 
 KINDS = {
-    **{f"{rule}.update{each}": update for rule in RULES for each in ("", EACH)},
+    **{f"{rule}.update{each}": update for rule in RULES for each in ("", MULTI_TENSOR)},
     "lamb.moments": lamb_moments,
 }

@@ -12,8 +12,8 @@ The streams that the host runs are streams of CUDA, too. Their calls are functio
 thread of its own. In a captured graph they are nodes, so that a replay waits for the host as it waits for copies. If
 such a call fails, the host does nothing more in that run. The error is raised where the run is waited for.
 
-The copies of early inputs are never captured. They have a stream of their own, "land", on which the next step's batch
-comes while this step runs. An event holds the compute stream until they have ended.
+The copies of double-buffered inputs are never captured. They have a stream of their own, "land", on which the next
+step's batch comes while this step runs. An event holds the compute stream until they have ended.
 
 Captured or not, a run begins and ends on the compute stream. So if a run is launched while another is in flight, the
 GPU begins it when the other has ended, without the host.
@@ -31,14 +31,14 @@ import numpy as np
 
 from minidnn.backends.cuda.api import Api, Direction
 from minidnn.memory.execution.device import KernelFailed
-from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
+from minidnn.memory.execution.runtime import BoundCall, Call, Runtime, Timed
 from minidnn.memory.schedule import BY_HOST, STREAMS, Stream
 from minidnn.ranks.engine import RankLost
 from minidnn.sizes import text
 
 SIDES = STREAMS[1:]  # all but compute
 COPIES: tuple[Stream, ...] = ("out", "in")
-LAND = "land"  # the stream of early inputs, which no schedule names
+LAND = "land"  # the stream of double-buffered inputs, which no schedule names
 # CUDA takes about a thousand calls before one waits for room. Some of CuPy's and cuDNN's calls then keep Python's lock,
 # which the host's calls need. So at most this many calls are enqueued behind one of the host's before it has ended.
 BEHIND = 256
@@ -127,7 +127,7 @@ class CudaRuntime(Runtime):
     def fill(self, bytes: Bytes, value: int) -> Call:
         return partial(self.api.fill, bytes.address, value, bytes.nbytes, self.streams["compute"])
 
-    def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Prepared:
+    def bind(self, bound: Sequence[BoundCall], outputs_after: int | None = None) -> Prepared:
         awaited = {on: self.api.event() for on in {b.on for b in bound if b.on is not None}}
         used = {b.stream for b in bound}
         prepared = Prepared(events=list(awaited.values()), sides=tuple(s for s in SIDES if s in used))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cuda.each import batches, by_pieces, places, wide
+from minidnn.backends.cuda.multi_tensor import batches, by_pieces, places, wide
 from minidnn.backends.cuda.recipe import Launch, Recipe, plain
 from minidnn.program import Op
 
@@ -47,5 +47,5 @@ def _sgd(op: Op, of: Sequence[Op]) -> Launch:
 
 KINDS = {
     "sgd.update": sgd_update,
-    "sgd.update_each": sgd_update,
+    "sgd.update_multi_tensor": sgd_update,
 }

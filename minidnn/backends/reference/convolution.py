@@ -18,9 +18,9 @@ def windows(x, a, out):
     view = sliding_window_view(padded, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (2, 3))[:, :, ::sh, ::sw, ::dh, ::dw]
     n, c = x.shape[:2]
     oh, ow = out
-    found = room((n, a.group, c // a.group * kh * kw, oh * ow), x.dtype)
-    found.reshape(n, c, kh, kw, oh, ow)[...] = view[:, :, :oh, :ow].transpose(0, 1, 4, 5, 2, 3)
-    return found
+    result = room((n, a.group, c // a.group * kh * kw, oh * ow), x.dtype)
+    result.reshape(n, c, kh, kw, oh, ow)[...] = view[:, :, :oh, :ow].transpose(0, 1, 4, 5, 2, 3)
+    return result
 
 
 def batches(x, w, y):

@@ -82,9 +82,9 @@ def pointwise_backward(a, reads, writes):
         x, t = inside * (x - t), 0
     _, slope = FUNCTIONS[a.function]
     factor = x.dtype.type(a.loss_weight / divisor)
-    found = np.where(counts, inside * outside * slope(x, t, a.sigma) * factor, 0)
+    result = np.where(counts, inside * outside * slope(x, t, a.sigma) * factor, 0)
     for i, dx in zip(a.into, writes, strict=True):
-        dx[...] = (-found if i else found).reshape(dx.shape)
+        dx[...] = (-result if i else result).reshape(dx.shape)
 
 
 def pairs(reads):
@@ -108,10 +108,10 @@ def contrastive_backward(a, reads, writes):
     distance = np.sqrt(square)
     short = a.margin - (square if a.legacy else distance)
     apart = np.ones_like(short) if a.legacy else short / (distance + d.dtype.type(NEAR))
-    found = np.where(similar, factor, -factor * apart)[:, None] * d
-    found[~similar & (short <= 0)] = 0
+    result = np.where(similar, factor, -factor * apart)[:, None] * d
+    result[~similar & (short <= 0)] = 0
     for i, dx in zip(a.into, writes, strict=True):
-        dx[...] = (-found if i else found).reshape(dx.shape)
+        dx[...] = (-result if i else result).reshape(dx.shape)
 
 
 KINDS = {

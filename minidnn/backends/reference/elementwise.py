@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.reference.activation import passed, rectified
-from minidnn.backends.reference.each import each
+from minidnn.backends.reference.multi_tensor import multi_tensor
 
 
 def copy(a, reads, writes):
@@ -102,7 +102,7 @@ def total_relu(a, reads, writes):
 KINDS = {
     "identity.forward": copy,
     "cast.forward": cast,
-    "cast.forward_each": each(cast),
+    "cast.forward_multi_tensor": multi_tensor(cast),
     "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
     "eltwise.forward_relu": eltwise_forward_relu,

@@ -40,17 +40,17 @@ def forward(a, reads, writes):
     order."""
     x, index = reads
     (y,) = writes
-    y[...] = x[known(index, len(x)).reshape(-1)].reshape(y.shape)
+    y[...] = x[row_numbers(index, len(x)).reshape(-1)].reshape(y.shape)
 
 
 def backward(a, reads, writes):
     """index dy -> dx: row i of dx is the sum of those rows k of dy, in their order, where index[k] is i."""
     (index, dy), (dx,) = reads, writes
     dx[...] = 0
-    np.add.at(dx, known(index, len(dx)).reshape(-1), dy.reshape(-1, *dx.shape[1:]))
+    np.add.at(dx, row_numbers(index, len(dx)).reshape(-1), dy.reshape(-1, *dx.shape[1:]))
 
 
-def known(index, rows):
+def row_numbers(index, rows):
     """The numbers of rows themselves. Raises ValueError for one of no row."""
     wrong = np.flatnonzero((index < 0) | (index >= rows))
     if wrong.size:

@@ -11,10 +11,10 @@ def matmul(a, reads, writes):
     left = left.reshape(a.batch, *((a.depth, a.rows) if a.transpose_a else (a.rows, a.depth)))
     right = right.reshape(a.batch, *((a.columns, a.depth) if a.transpose_b else (a.depth, a.columns)))
     if a.batch == 1 and not a.transpose_a:  # as of an InnerProduct, whose samples are its rows
-        found = by_matrix(left.reshape(*samples(y, a.columns).shape[:2], a.depth), right[0], a.transpose_b)
+        result = by_matrix(left.reshape(*samples(y, a.columns).shape[:2], a.depth), right[0], a.transpose_b)
     else:
-        found = products(left, right, a.transpose_a, a.transpose_b)
-    y[...] = (a.scale * found).reshape(y.shape)
+        result = products(left, right, a.transpose_a, a.transpose_b)
+    y[...] = (a.scale * result).reshape(y.shape)
     if bias:
         y += bias[0]
 

@@ -7,7 +7,7 @@ import numpy as np
 from minidnn.backends.reference.activation import passed, rectified
 from minidnn.backends.reference.bias import backward_bias
 from minidnn.backends.reference.channels import other_axes, per_channel
-from minidnn.backends.reference.each import each
+from minidnn.backends.reference.multi_tensor import multi_tensor
 
 # ---- BatchNorm
 
@@ -158,7 +158,7 @@ KINDS = {
     "batch_norm.backward_scale_relu": batch_norm_backward_scale_relu,
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.keep": batch_norm_keep,
-    "batch_norm.statistics_each": each(batch_norm_statistics),
+    "batch_norm.statistics_multi_tensor": multi_tensor(batch_norm_statistics),
     "batch_norm.inference": batch_norm_inference,
     "batch_norm.inference_scale": batch_norm_inference_scale,
     "batch_norm.inference_scale_relu": batch_norm_inference_scale_relu,

@@ -31,7 +31,7 @@ def room(shape, dtype=np.float32):
     return space[first : first + n * pitch].reshape(n, pitch)[:, :size].reshape(shape)
 
 
-def placed(x):
+def laid_out(x):
     """These samples (n, ...) as `room` lays them out: x itself if they lie so, else a copy."""
     if x[:1].flags.c_contiguous and x.ctypes.data % LINE == 0 and (len(x) < 2 or x.strides[0] % LINE == 0):
         return x
@@ -46,14 +46,14 @@ def products(left, right, transpose_left=False, transpose_right=False):
 
     transpose_left, transpose_right: whether the matrices in its last two axes are given as their transposes
     """
-    left, right = placed(left), placed(right)
+    left, right = laid_out(left), laid_out(right)
     left = left.swapaxes(-1, -2) if transpose_left else left
     right = right.swapaxes(-1, -2) if transpose_right else right
     n = max(len(left), len(right))
-    found = room((n, *left.shape[1:-1], right.shape[-1]), left.dtype)
+    result = room((n, *left.shape[1:-1], right.shape[-1]), left.dtype)
     for i in range(n):
-        np.matmul(left[i % len(left)], right[i % len(right)], out=found[i])
-    return found
+        np.matmul(left[i % len(left)], right[i % len(right)], out=result[i])
+    return result
 
 
 def by_matrix(x, w, transpose=False):
@@ -64,9 +64,9 @@ def by_matrix(x, w, transpose=False):
     transpose: whether w is given as (columns, depth)
     """
     columns, depth = w.shape if transpose else w.shape[::-1]
-    x, found = placed(x), np.empty((*x.shape[:-1], columns), x.dtype)
+    x, result = laid_out(x), np.empty((*x.shape[:-1], columns), x.dtype)
     step = max(1, CACHED // depth)
     for i in range(0, columns, step):
         some = w[None, i : i + step] if transpose else w[None, :, i : i + step]
-        found[..., i : i + step] = products(x, some, transpose_right=transpose)
-    return found
+        result[..., i : i + step] = products(x, some, transpose_right=transpose)
+    return result

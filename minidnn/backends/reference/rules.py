@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.reference.each import each
+from minidnn.backends.reference.multi_tensor import multi_tensor
 from minidnn.backends.reference.squares import squares
-from minidnn.program import EACH
+from minidnn.program import MULTI_TENSOR
 
 
 def counts(objective, clip):
@@ -147,6 +147,6 @@ UPDATES = {
 }
 KINDS = {
     **UPDATES,
-    **{f"{kind}{EACH}": each(kernel) for kind, kernel in UPDATES.items()},
+    **{f"{kind}{MULTI_TENSOR}": multi_tensor(kernel) for kind, kernel in UPDATES.items()},
     "lamb.moments": lamb_moments,
 }

@@ -19,10 +19,10 @@ def accumulate(a, reads, writes):
 def total(a, reads, writes):
     """sums dw -> the sum of all micro-batches, of which dw is the last."""
     (sums, dw), (out,) = reads, writes
-    sums, found = sums.reshape(-1, dw.size), dw.reshape(-1).astype(out.dtype)
+    sums, result = sums.reshape(-1, dw.size), dw.reshape(-1).astype(out.dtype)
     for waiting in reversed(range((a.every - 1).bit_count())):
-        found = sums[waiting] + found
-    out[...] = found.reshape(dw.shape)
+        result = sums[waiting] + result
+    out[...] = result.reshape(dw.shape)
 
 
 def merge(a, reads, writes):
@@ -30,10 +30,10 @@ def merge(a, reads, writes):
     rows, (out,) = reads[0].reshape(a.ranks, -1), writes
     waiting: list[np.ndarray] = []
     for k in range(a.ranks):
-        found = rows[k, : a.own].astype(out.dtype)
+        result = rows[k, : a.own].astype(out.dtype)
         while k & 1:
-            found, k = waiting.pop() + found, k >> 1
-        waiting.append(found)
+            result, k = waiting.pop() + result, k >> 1
+        waiting.append(result)
     while len(waiting) > 1:
         last = waiting.pop()
         waiting[-1] = waiting[-1] + last

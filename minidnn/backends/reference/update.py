@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.reference.each import each
+from minidnn.backends.reference.multi_tensor import multi_tensor
 from minidnn.backends.reference.rules import counts, gradient
 
 
@@ -27,5 +27,5 @@ def sgd(a, reads, writes):
 
 KINDS = {
     "sgd.update": sgd,
-    "sgd.update_each": each(sgd),
+    "sgd.update_multi_tensor": multi_tensor(sgd),
 }

@@ -17,7 +17,7 @@ from minidnn.memory.execution.compression import compress, decompress
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.disk import DiskFile
 from minidnn.memory.execution.poison import fillable
-from minidnn.memory.execution.runtime import Bound, Call, Runtime
+from minidnn.memory.execution.runtime import BoundCall, Call, Runtime
 from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.schedule import (
     Alloc,
@@ -26,12 +26,12 @@ from minidnn.memory.schedule import (
     Fetch,
     Free,
     Instruction,
-    Leg,
     Offload,
     Prefetch,
+    Residency,
     Schedule,
+    StagingSlot,
     Stash,
-    Stay,
     Wait,
     aligned,
     stored_bound,
@@ -43,8 +43,8 @@ from minidnn.ranks.engine import Engine
 @dataclass
 class Loaded:
     """A schedule bound to addresses, once for each of the two places of its inputs, so that a step follows no pointer.
-    The places are on the device for early inputs, else on the host; both count if the host runs ops that read early
-    inputs.
+    The places are on the device for double-buffered inputs, else on the host; both count if the host runs ops that read
+    double-buffered inputs.
 
     A step reads one place while the next batch is written to the other. The bindings differ in nothing else.
     """
@@ -55,7 +55,7 @@ class Loaded:
     place: int = 0  # 0 or 1: the place on the host that the last step's inputs are in
     fresh: set[Tensor] = field(default_factory=set)  # inputs whose other place holds the next batch
     landings: dict[tuple[int, int], list[Call]] = field(default_factory=dict)  # (place on host, on device) -> copies
-    gathers: bool = False  # whether it makes the weights whole
+    all_gathers: bool = False  # whether it makes the weights whole
     learns: bool = False  # whether it changes shards of them
 
 
@@ -79,8 +79,8 @@ class Binder:
     def load(self, schedule: Schedule, host_base: int, debug: bool) -> Loaded:
         """The schedule, bound. `debug`: freed bytes are filled with 0xFF."""
         loaded = Loaded(schedule, host_base)
-        early = schedule.program.early
-        every: dict[tuple[int, int], list[Bound]] = {places: [] for places in _places(schedule)}
+        double_buffered = schedule.program.double_buffered
+        every: dict[tuple[int, int], list[BoundCall]] = {places: [] for places in _places(schedule)}
         filled = fillable(schedule) if debug else set()
         for i, x in enumerate(schedule.instructions):
             if isinstance(x, (Alloc, Free)) and i not in filled:
@@ -91,29 +91,31 @@ class Binder:
                 bound.append(one or self._bound(loaded, i, x, *places))
         outputs_after = _last_output(schedule)
         loaded.bound = {places: self.runtime.bind(bound, outputs_after) for places, bound in every.items()}
-        at_home = [b.stays[0] for b in schedule.buffers if b.home and b.stays[0].tensor in early]
+        persistent = [
+            b.residencies[0] for b in schedule.buffers if b.persistent and b.residencies[0].tensor in double_buffered
+        ]
         for host, place in product((0, 1), (0, 1)):
             loaded.landings[host, place] = [
                 self.runtime.landing(self.on_device(schedule, s, place), self.on_host(loaded, s.tensor, host))
-                for s in at_home
+                for s in persistent
             ]
         return loaded
 
-    def _bound(self, loaded: Loaded, i: int, x: Instruction, host: int, place: int) -> Bound:
+    def _bound(self, loaded: Loaded, i: int, x: Instruction, host: int, place: int) -> BoundCall:
         """Instruction i, where inputs are in these places on the host and on the device."""
         schedule = loaded.schedule
         if isinstance(x, Wait):
-            return Bound(i, x.stream, on=x.on)
+            return BoundCall(i, x.stream, on=x.on)
         if isinstance(x, (Alloc, Free)):
             at = schedule.offset[x.buffer]
-            return Bound(i, "compute", self.runtime.fill(self.runtime.arena[at : at + x.buffer.nbytes], 0xFF))
+            return BoundCall(i, "compute", self.runtime.fill(self.runtime.arena[at : at + x.buffer.nbytes], 0xFF))
         if isinstance(x, (Stash, Fetch)):
-            return Bound(i, x.stream, self._stored(schedule, x))
+            return BoundCall(i, x.stream, self._stored(schedule, x))
         if isinstance(x, (Offload, Prefetch)):
-            return Bound(i, x.stream, self._copy(loaded, x, host))
+            return BoundCall(i, x.stream, self._copy(loaded, x, host))
         if x.stream == "host":
-            return Bound(i, x.stream, self._by_host(loaded, x, host))
-        return Bound(i, x.stream, self._prepared(schedule, x, place))
+            return BoundCall(i, x.stream, self._by_host(loaded, x, host))
+        return BoundCall(i, x.stream, self._prepared(schedule, x, place))
 
     def _by_host(self, loaded: Loaded, x: Compute, place: int) -> Call:
         """The call of an op that the host runs on its own bytes."""
@@ -128,27 +130,27 @@ class Binder:
             return self.engine.prepare(
                 x.op, *([self.on_device(schedule, s) for s in some] for some in (x.reads, x.writes))
             )
-        stays = *x.reads, *x.writes
-        views = {s.tensor: self.device.view(self.on_device(schedule, s, place), s.tensor) for s in stays}
+        residencies = *x.reads, *x.writes
+        views = {s.tensor: self.device.view(self.on_device(schedule, s, place), s.tensor) for s in residencies}
         workspace = self.on_device(schedule, x.workspace) if x.workspace else self.runtime.arena[0:0]
         return self.device.prepare(x.op, x.algorithm, views, workspace)
 
     def _copy(self, loaded: Loaded, x: Offload | Prefetch, place: int = 0) -> Call:
-        device, t = self.on_device(loaded.schedule, x.stay), x.stay.tensor
+        device, t = self.on_device(loaded.schedule, x.residency), x.residency.tensor
         place = place if t in loaded.schedule.program.inputs else 0
-        host = self.on_host(loaded, t, place) if x.leg is None else self._leg(x.leg)
+        host = self.on_host(loaded, t, place) if x.staging_slot is None else self._staging_slot(x.staging_slot)
         if isinstance(x, Offload):
             return self.runtime.copy(host, device, x.stream)
         return self.runtime.copy(device, host, x.stream)
 
     def _stored(self, schedule: Schedule, x: Stash | Fetch) -> Call:
         """The call that copies a tensor from the ring to the store, or back."""
-        t, ring = x.leg.tensor, self._leg(x.leg)
+        t, ring = x.staging_slot.tensor, self._staging_slot(x.staging_slot)
         assert schedule.staging is not None
         if t in schedule.disk_offset:
             assert self.disk is not None
             move = self.disk.write if isinstance(x, Stash) else self.disk.read
-            return partial(move, self._ring(x.leg), schedule.disk_offset[t], t.name)
+            return partial(move, self._ring(x.staging_slot), schedule.disk_offset[t], t.name)
         at = schedule.store_offset[t]
         store = self.store[at : at + stored_bound(t, schedule.staging.compress)]
         if schedule.staging.compress:
@@ -159,48 +161,52 @@ class Binder:
             )
         return partial(np.copyto, store, ring) if isinstance(x, Stash) else partial(np.copyto, ring, store)
 
-    def _leg(self, leg: Leg) -> np.ndarray:
+    def _staging_slot(self, slot: StagingSlot) -> np.ndarray:
         """The tensor's bytes in the ring."""
-        return self._ring(leg)[: leg.tensor.nbytes]
+        return self._ring(slot)[: slot.tensor.nbytes]
 
     @property
     def ring(self) -> np.ndarray:
         """The bytes of the host through which stashed tensors pass."""
         return self.runtime.host[self._arrangement.host - self._arrangement.ring : self._arrangement.host]
 
-    def _ring(self, leg: Leg) -> np.ndarray:
-        """The leg's bytes in the ring."""
-        return self.ring[leg.at : leg.at + leg.nbytes]
+    def _ring(self, slot: StagingSlot) -> np.ndarray:
+        """The staging slot's bytes in the ring."""
+        return self.ring[slot.at : slot.at + slot.nbytes]
 
-    def on_device(self, schedule: Schedule, stay: Stay, place: int = 0) -> Any:
-        """The stay's bytes in the arena; of an early input, its `place`, 0 or 1."""
-        early = stay.tensor in schedule.program.early
-        at = schedule.offset[stay.buffer] + (place * aligned(stay.tensor.nbytes) if early else 0)
-        return self.runtime.arena[at : at + stay.tensor.nbytes]
+    def on_device(self, schedule: Schedule, residency: Residency, place: int = 0) -> Any:
+        """The residency's bytes in the arena; of a double-buffered input, its `place`, 0 or 1."""
+        double_buffered = residency.tensor in schedule.program.double_buffered
+        at = schedule.offset[residency.buffer] + (place * aligned(residency.tensor.nbytes) if double_buffered else 0)
+        return self.runtime.arena[at : at + residency.tensor.nbytes]
 
     def on_host(self, loaded: Loaded, t: Tensor, place: int = 0) -> np.ndarray:
         """The tensor's bytes on the host; of an input, in its `place`, 0 or 1."""
-        base = 0 if t in loaded.schedule.program.hosted else loaded.host_base
+        base = 0 if t in loaded.schedule.program.host_resident else loaded.host_base
         at = base + loaded.schedule.host_offset[t] + place * aligned(t.nbytes)
         return self.runtime.host[at : at + t.nbytes]
 
 
 def _places(schedule: Schedule) -> list[tuple[int, int]]:
     """The places on the host and on the device that inputs may have in a step: a binding for each."""
-    inputs, early = set(schedule.program.inputs), schedule.program.early
-    by_host = any(op in schedule.plan.beside and not inputs.isdisjoint(op.reads) for op in schedule.plan.order)
-    return list(product((0, 1) if by_host or (inputs and not early) else (0,), (0, 1) if early else (0,)))
+    inputs, double_buffered = set(schedule.program.inputs), schedule.program.double_buffered
+    by_host = any(op in schedule.plan.host_ops and not inputs.isdisjoint(op.reads) for op in schedule.plan.order)
+    return list(
+        product((0, 1) if by_host or (inputs and not double_buffered) else (0,), (0, 1) if double_buffered else (0,))
+    )
 
 
 def _uses_inputs(schedule: Schedule, x: Instruction) -> bool:
     """Whether it depends on the places of inputs."""
     if isinstance(x, (Offload, Prefetch)):
-        return x.stay.tensor in schedule.program.inputs
+        return x.residency.tensor in schedule.program.inputs
     return isinstance(x, Compute) and not set(schedule.program.inputs).isdisjoint(x.op.reads)
 
 
 def _last_output(schedule: Schedule) -> int | None:
     """The index of the instruction after which all outputs are on the host; None: there are no outputs."""
     outputs = set(schedule.program.outputs)
-    copies = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and x.stay.tensor in outputs]
+    copies = [
+        i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and x.residency.tensor in outputs
+    ]
     return copies[-1] if copies else None

@@ -70,7 +70,7 @@ def decompress(store: np.ndarray, target: np.ndarray, itemsize: int) -> None:
         done += where.size
 
 
-def taken(store: np.ndarray, nbytes: int, itemsize: int) -> int:
+def stored_bytes(store: np.ndarray, nbytes: int, itemsize: int) -> int:
     """Bytes that a tensor takes in `store`, as `compress` left it; unpacked it has `nbytes`."""
     count = int(store[:8].view(np.int64)[0])
     return HEADER + (nbytes if count == RAW else _bits(nbytes // itemsize) + count * itemsize)

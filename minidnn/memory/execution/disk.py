@@ -66,9 +66,9 @@ class DiskFile:
         self._process = os.getpid()
         self._pools = {way: ThreadPoolExecutor(DEPTH, f"minidnn-disk-{way}") for way in ("write", "read")}
         try:
-            self.direct = self._made(os.O_DIRECT)
+            self.direct = self._create(os.O_DIRECT)
             if not self.direct:
-                self._made(0)
+                self._create(0)
                 what = "the file system has no direct I/O, so its cache takes memory that no budget counts"
                 say_once(f"minidnn: --disk {self.folder}: {what}")
         except OSError as error:
@@ -76,7 +76,7 @@ class DiskFile:
                 raise self._full(error) from None
             raise NoDisk(f"--disk {self.folder}: no file can be made there: {error.strerror}") from None
 
-    def _made(self, flags: int) -> bool:
+    def _create(self, flags: int) -> bool:
         """Make the file and reserve its bytes. False: the file system has no direct I/O, which `flags` ask for."""
         try:
             self._file = _nameless(self.folder, flags)
@@ -101,8 +101,8 @@ class DiskFile:
     def _full(self, error: OSError) -> NoDisk:
         free = "as much as the system allows"
         with contextlib.suppress(OSError):
-            found = os.statvfs(self.folder)
-            free = text(found.f_bavail * found.f_frsize)
+            result = os.statvfs(self.folder)
+            free = text(result.f_bavail * result.f_frsize)
         return NoDisk(
             f"--disk {self.folder}: the plan puts {text(self.nbytes)} there, {free} are free ({error.strerror}): "
             "name a folder on another disk, keep more in memory (--host-budget, --budget), or take a smaller batch"

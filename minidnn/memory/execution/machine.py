@@ -18,12 +18,12 @@ import numpy as np
 from minidnn.errors import Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.binding import Binder, Loaded
-from minidnn.memory.execution.compression import taken
+from minidnn.memory.execution.compression import stored_bytes
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.disk import DiskFailed, DiskFile, NoDisk, StateLost
-from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.runtime import BoundCall
 from minidnn.memory.execution.trace import Trace, traced
-from minidnn.memory.execution.trial import tried
+from minidnn.memory.execution.trial import runnable
 from minidnn.memory.execution.undo import Undo
 from minidnn.memory.schedule import Arrangement, Compute, Schedule, changed
 from minidnn.program import Op, Role, Tensor
@@ -75,22 +75,23 @@ class Machine:
             self._close_disk()
             raise
         self.binder = Binder(device, self.runtime, arrangement, engine, self.disk)
-        self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
-        self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
+        self.persistent: dict[Tensor, Any] = {}  # {persistent tensor: its bytes} in the arena; once closed, on the host
+        self.host_resident: dict[Tensor, np.ndarray] = {}  # {host-resident tensor: its bytes}
         self._undo: Undo | None = None  # where a step may fail
         self._closed = False
         self.shards: dict[Tensor, Tensor] = {}  # {weight: this rank's shard of it}, among several ranks
-        self._gathers: dict[str, Bound] = {}  # make the weights whole
+        self._gathers: dict[str, BoundCall] = {}  # make the weights whole
         self._gathering: Any = None  # these, bound by the runtime
         self._stale = False  # whether a step has changed shards since
         self.loaded: dict[str, Loaded] = {}
-        # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
-        self._turn = 0  # 0 or 1: the place on the device that the last step with early inputs read
+        # Programs share the places of double-buffered inputs on the device. So steps take them in turn, whatever their
+        # program.
+        self._turn = 0  # 0 or 1: the place on the device that the last step with double-buffered inputs read
         self._landed: Loaded | None = None  # the program whose present inputs are in that place
         try:
-            self.arrangement = arrangement = tried(device, arrangement, self.binder.attempt)
+            self.arrangement = arrangement = runnable(device, arrangement, self.binder.attempt)
             if debug:
-                self.runtime.run(self.runtime.bind([Bound(0, "compute", self.runtime.fill(self.arena, 0xFF))]))
+                self.runtime.run(self.runtime.bind([BoundCall(0, "compute", self.runtime.fill(self.arena, 0xFF))]))
             bases = arrangement.host_bases()
             for name, schedule in arrangement.schedules.items():
                 self.loaded[name] = self._load(schedule, bases[name])
@@ -107,16 +108,16 @@ class Machine:
 
     def _load(self, schedule: Schedule, host_base: int) -> Loaded:
         for b in schedule.buffers:
-            if b.home and b.stays[0].tensor not in schedule.program.early:
-                self.homes[b.stays[0].tensor] = self.binder.on_device(schedule, b.stays[0])
+            if b.persistent and b.residencies[0].tensor not in schedule.program.double_buffered:
+                self.persistent[b.residencies[0].tensor] = self.binder.on_device(schedule, b.residencies[0])
         loaded = self.binder.load(schedule, host_base, self.debug)
-        self.hosted |= {t: self.binder.on_host(loaded, t) for t in schedule.program.hosted}
+        self.host_resident |= {t: self.binder.on_host(loaded, t) for t in schedule.program.host_resident}
         for op in schedule.program.ops:
-            if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
+            if op.on_net and {*op.reads, *op.writes} <= self.persistent.keys():
                 assert self.engine is not None
-                ends = ([self.homes[t] for t in some] for some in (op.reads, op.writes))
-                self._gathers[op.name] = Bound(len(self._gathers), "net", self.engine.prepare(op, *ends))
-                loaded.gathers = True
+                ends = ([self.persistent[t] for t in some] for some in (op.reads, op.writes))
+                self._gathers[op.name] = BoundCall(len(self._gathers), "net", self.engine.prepare(op, *ends))
+                loaded.all_gathers = True
                 self.shards.update(zip(op.writes, op.reads, strict=True))
         written = {t for op in schedule.program.ops for t in op.writes}
         loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in written)
@@ -128,7 +129,9 @@ class Machine:
         schedule = self.loaded[program].schedule
         if schedule.staging is None or not schedule.staging.compress:
             return {t: t.nbytes for t in schedule.store_offset}
-        return {t: taken(self.binder.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()}
+        return {
+            t: stored_bytes(self.binder.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()
+        }
 
     # ---- running
 
@@ -186,9 +189,9 @@ class Machine:
         """The program, whose step is about to begin. One that does not make the weights whole finds them so."""
         loaded = self.loaded[program]
         if self.shards:
-            if not loaded.gathers:
-                self.gather()
-            self._stale = loaded.learns or (self._stale and not loaded.gathers)
+            if not loaded.all_gathers:
+                self.all_gather()
+            self._stale = loaded.learns or (self._stale and not loaded.all_gathers)
         return loaded
 
     def settle(self) -> None:
@@ -208,11 +211,11 @@ class Machine:
             self._landed = None  # the device has the inputs of its last step
 
     def _with_inputs(self, loaded: Loaded) -> Any:
-        """The binding of the next step, whose early inputs, if any, are on their way to the device.
+        """The binding of the next step, whose double-buffered inputs, if any, are on their way to the device.
 
         They go to the place that the last step did not read, since that step may still be running. The step before it
         has ended."""
-        if not loaded.schedule.program.early:
+        if not loaded.schedule.program.double_buffered:
             return loaded.bound[loaded.place, 0]
         if self._landed is not loaded:
             self._landed, self._turn = None, self._turn ^ 1
@@ -259,20 +262,20 @@ class Machine:
         return self.device.array(self.binder.on_host(self.loaded[program], tensor), tensor).copy(order="C")
 
     def get(self, tensor: Tensor, first: int = 0, last: int | None = None) -> np.ndarray:
-        """A copy of a carried or hosted tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up
-        to `last`, `last` excluded."""
+        """A copy of a persistent or host-resident tensor, in logical order, C-contiguous; or of its rows (first axis)
+        `first` up to `last`, `last` excluded."""
         if tensor in self.shards and not self._closed:
-            self.gather()
+            self.all_gather()
         part = tensor if last is None or not tensor.shape else _rows(tensor, first, last)
-        home = self._home(part, tensor, first)
+        bytes_ = self._bytes_of(part, tensor, first)
         if not self._closed:
             self.settle()
-            home = home if tensor in self.hosted else self.runtime.read(home)
-        return self.device.array(home, part).copy(order="C")
+            bytes_ = bytes_ if tensor in self.host_resident else self.runtime.read(bytes_)
+        return self.device.array(bytes_, part).copy(order="C")
 
     def set(self, tensor: Tensor, array: np.ndarray, first: int = 0) -> None:
-        """Overwrite a carried or hosted tensor, or as many of its rows as the array has from row `first` on, between
-        steps."""
+        """Overwrite a persistent or host-resident tensor, or as many of its rows as the array has from row `first` on,
+        between steps."""
         shape, fits = tuple(np.shape(array)), tensor.shape == np.shape(array) and not first
         if not fits and len(shape) == len(tensor.shape) > 0:
             fits = shape[1:] == tensor.shape[1:] and first + shape[0] <= tensor.shape[0]
@@ -281,13 +284,13 @@ class Machine:
         part = replace(tensor, shape=shape)
         lying = np.empty(part.nbytes, np.uint8)
         np.copyto(self.device.array(lying, part), array, casting="same_kind")
-        if tensor in self.hosted:
+        if tensor in self.host_resident:
             self.settle()
-            np.copyto(self._home(part, tensor, first), lying)
+            np.copyto(self._bytes_of(part, tensor, first), lying)
         else:
-            self.runtime.write(self._home(part, tensor, first), lying)
+            self.runtime.write(self._bytes_of(part, tensor, first), lying)
         if tensor in self.shards:
-            self._put(self.shards[tensor], self.runtime.read(self.homes[tensor]))
+            self._put(self.shards[tensor], self.runtime.read(self.persistent[tensor]))
 
     # ---- where a step may fail
 
@@ -310,17 +313,19 @@ class Machine:
                 ) from error
 
     def _read_part(self, t: Tensor, part: slice, to: np.ndarray) -> None:
-        np.copyto(to, self.hosted[t][part] if t in self.hosted else self.runtime.read(self.homes[t][part]))
+        np.copyto(
+            to, self.host_resident[t][part] if t in self.host_resident else self.runtime.read(self.persistent[t][part])
+        )
 
     def _write_part(self, t: Tensor, part: slice, source: np.ndarray) -> None:
-        if t in self.hosted:
-            np.copyto(self.hosted[t][part], source)
+        if t in self.host_resident:
+            np.copyto(self.host_resident[t][part], source)
         else:
-            self.runtime.write(self.homes[t][part], source)
+            self.runtime.write(self.persistent[t][part], source)
 
     # ---- among several ranks
 
-    def gather(self) -> None:
+    def all_gather(self) -> None:
         """Make the weights whole, if steps have changed shards of them. All ranks call it, between the same steps."""
         if self._stale:
             if self._gathering is None:
@@ -332,7 +337,7 @@ class Machine:
         """The tensor of which each rank has a shard, in logical order. All ranks call it, between the same steps."""
         assert self.engine is not None
         self.settle()
-        own = self.hosted[shard] if shard in self.hosted else self.runtime.read(self.homes[shard])
+        own = self.host_resident[shard] if shard in self.host_resident else self.runtime.read(self.persistent[shard])
         lying = self.engine.whole(own, whole.nbytes)
         return self.device.array(lying, whole).copy(order="C")
 
@@ -348,17 +353,17 @@ class Machine:
         own = np.zeros(shard.nbytes, np.uint8)
         part = lying[self.engine.rank * shard.nbytes :][: shard.nbytes]
         own[: len(part)] = part
-        if shard in self.hosted:
-            np.copyto(self.hosted[shard], own)
+        if shard in self.host_resident:
+            np.copyto(self.host_resident[shard], own)
         else:
-            self.runtime.write(self.homes[shard], own)
+            self.runtime.write(self.persistent[shard], own)
 
-    def _home(self, part: Tensor, tensor: Tensor, first: int) -> Any:
+    def _bytes_of(self, part: Tensor, tensor: Tensor, first: int) -> Any:
         """The bytes of the rows of a tensor that lives across steps, from `first` on: the first axis is outermost in
         every layout."""
         at = first * (tensor.nbytes // tensor.shape[0]) if first else 0
-        home = self.hosted[tensor] if tensor in self.hosted else self.homes[tensor]
-        return home[at : at + part.nbytes]
+        bytes_ = self.host_resident[tensor] if tensor in self.host_resident else self.persistent[tensor]
+        return bytes_[at : at + part.nbytes]
 
     def close(self) -> None:
         """End the streams and give the device's memory back. `get` works afterwards, unless the device has broken."""
@@ -368,8 +373,12 @@ class Machine:
                 self.settle()
             finally:
                 broken = self.runtime.broken
-                self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
-                self.hosted = {} if broken else {t: self.runtime.retain(home) for t, home in self.hosted.items()}
+                self.persistent = (
+                    {} if broken else {t: self.runtime.read(bytes_) for t, bytes_ in self.persistent.items()}
+                )
+                self.host_resident = (
+                    {} if broken else {t: self.runtime.retain(bytes_) for t, bytes_ in self.host_resident.items()}
+                )
                 self.runtime.close()
                 self._close_disk()
 

@@ -25,22 +25,22 @@ def fillable(schedule: Schedule) -> set[int]:
             clocks.wait(x.stream, x.on)
         elif not isinstance(x, (Alloc, Free)):
             clocks.issue(i, x.stream)
-            stays = (x.stay,) if isinstance(x, Prefetch) else x.writes if isinstance(x, Compute) else ()
-            for stay in stays if x.stream != "compute" else ():
-                lo = schedule.offset[stay.buffer]
-                others[x.stream].append((i, clocks.now[x.stream]["compute"], lo, lo + stay.tensor.nbytes))
-    found: set[int] = set()
+            residencies = (x.residency,) if isinstance(x, Prefetch) else x.writes if isinstance(x, Compute) else ()
+            for residency in residencies if x.stream != "compute" else ():
+                lo = schedule.offset[residency.buffer]
+                others[x.stream].append((i, clocks.now[x.stream]["compute"], lo, lo + residency.tensor.nbytes))
+    result: set[int] = set()
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, Free):
             lo = schedule.offset[x.buffer]
             if not any(_meets(some, i, lo, lo + x.buffer.nbytes) for some in others.values()):
-                found.add(i)
-    return found
+                result.add(i)
+    return result
 
 
-def _meets(written: Sequence[Written], free: int, lo: int, hi: int) -> bool:
+def _meets(writes: Sequence[Written], free: int, lo: int, hi: int) -> bool:
     """Whether one of a stream's writes may touch bytes [lo, hi) while compute fills them at this Free."""
-    for _, op, start, end in written[bisect(written, (free,)) :]:
+    for _, op, start, end in writes[bisect(writes, (free,)) :]:
         if op > free:  # it comes after compute has filled the bytes, and so do all behind it
             return False
         if start < hi and lo < end:

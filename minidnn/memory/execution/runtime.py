@@ -19,7 +19,7 @@ Timed = tuple[int, Stream, float, float]  # an instruction's index, its stream, 
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class BoundCall:
     """An instruction bound to addresses.
 
     `call` does its work in the order of its stream: at once, or by handing it to the stream. A wait has no call; `on`
@@ -62,7 +62,7 @@ class Runtime(Protocol):
         """A call that sets these bytes of the arena to `value`, on the compute stream."""
         ...
 
-    def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Any:
+    def bind(self, bound: Sequence[BoundCall], outputs_after: int | None = None) -> Any:
         """Prepare instructions, in the order of the schedule, to be run many times.
 
         outputs_after: `wait_for_outputs` may return once this instruction has run; None: once all have
@@ -96,7 +96,7 @@ class Runtime(Protocol):
 
     def attempt(self, call: Call) -> None:
         """Run a call of the compute stream once, in each way in which `launch` would run it. Raises its error."""
-        self.run(self.bind([Bound(0, "compute", call)]))
+        self.run(self.bind([BoundCall(0, "compute", call)]))
 
     def run_timed(self, prepared: Any) -> tuple[list[Timed], float]:
         """Run prepared instructions once: the time of each, and the seconds of the whole run."""

@@ -19,7 +19,7 @@ from minidnn.memory.schedule import (
     Wait,
 )
 
-BESIDE: tuple[Stream, ...] = ("out", "in", "net", "host")  # the streams whose work slows compute down
+CONCURRENT: tuple[Stream, ...] = ("out", "in", "net", "host")  # the streams whose work slows compute down
 
 
 def simulate(schedule: Listing, costs: Costs) -> Trace:
@@ -55,8 +55,8 @@ class _Run:
         for i, x in enumerate(schedule.instructions):
             self.queues["compute" if isinstance(x, (Alloc, Free)) else x.stream].append((i, x))
         self.done = dict.fromkeys(STREAMS[1:], 0)  # of the copies' queues
-        self.beside = _Beside()
-        by_host = bool(costs.host_drag and schedule.plan.beside)
+        self.concurrent = _Concurrent()
+        by_host = bool(costs.host_drag and schedule.plan.host_ops)
         self.dragged = costs.drag is not None or bool(costs.net_drag) or by_host
 
     def copy(self) -> None:
@@ -88,21 +88,21 @@ class _Run:
         else:
             start, seconds = self.clock[x.stream], _seconds(x, self.schedule, self.costs)
             end = start + seconds
-            if x.stream in BESIDE:
-                self.beside.moves[BESIDE.index(x.stream)].append((start, end))
+            if x.stream in CONCURRENT:
+                self.concurrent.moves[CONCURRENT.index(x.stream)].append((start, end))
             elif isinstance(x, Compute) and self.dragged:
                 drags = (*self.costs.dragged(x.op), self.costs.net_drag, self.costs.host_drag)
-                end = self.beside.end(start, seconds, drags)
+                end = self.concurrent.end(start, seconds, drags)
             self.finished[i] = self.clock[x.stream] = end
             self.spans.append(Span(i, x.stream, name_of(x), start, end))
 
 
-class _Beside:
+class _Concurrent:
     """The copies and communications beside which ops run."""
 
     def __init__(self) -> None:
-        self.moves: tuple[list[tuple[float, float]], ...] = tuple([] for _ in BESIDE)  # (start, end), by stream
-        self.next = [0] * len(BESIDE)  # the first of each list that has not ended
+        self.moves: tuple[list[tuple[float, float]], ...] = tuple([] for _ in CONCURRENT)  # (start, end), by stream
+        self.next = [0] * len(CONCURRENT)  # the first of each list that has not ended
 
     def end(self, start: float, work: float, drag: tuple[float, ...]) -> float:
         """The moment at which an op ends that begins at `start` and takes `work` seconds alone."""
@@ -130,6 +130,6 @@ def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing,
     if isinstance(x, (Stash, Fetch)):
         assert schedule.staging is not None
         seconds = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds
-        return seconds(x.leg.tensor.nbytes, x.leg.tensor in schedule.disk_offset)
+        return seconds(x.staging_slot.tensor.nbytes, x.staging_slot.tensor in schedule.disk_offset)
     bandwidth = costs.bandwidth_out if isinstance(x, Offload) else costs.bandwidth_in
-    return costs.latency + x.stay.tensor.nbytes / bandwidth
+    return costs.latency + x.residency.tensor.nbytes / bandwidth

@@ -17,7 +17,7 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
+from minidnn.memory.execution.runtime import BoundCall, Call, Runtime, Timed
 from minidnn.memory.schedule import STREAMS, Stream
 
 PAGE = 4096
@@ -111,7 +111,7 @@ class Threads(Runtime):
     def fill(self, bytes: np.ndarray, value: int) -> Call:
         return partial(bytes.fill, value)
 
-    def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Prepared:
+    def bind(self, bound: Sequence[BoundCall], outputs_after: int | None = None) -> Prepared:
         awaited = {on: threading.Event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
         for stream in {b.stream for b in bound} - {"compute", *self._begin}:

@@ -77,13 +77,14 @@ def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
     if isinstance(x, Compute):
         return f"{x.op.name}#{x.run}" if x.run else x.op.name
     if isinstance(x, (Stash, Fetch)):
-        return x.leg.tensor.name
-    return x.stay.tensor.name
+        return x.staging_slot.tensor.name
+    return x.residency.tensor.name
 
 
 def memory_curve(schedule: Listing, moments: Iterable[tuple[int, float]]) -> tuple[tuple[float, int], ...]:
-    """(seconds, live bytes from then on), from the moments of Allocs and Frees. Carried tensors are live from 0 on."""
-    live = sum(b.nbytes for b in schedule.buffers if b.home)
+    """(seconds, live bytes from then on), from the moments of Allocs and Frees. Persistent tensors are live from 0
+    on."""
+    live = sum(b.nbytes for b in schedule.buffers if b.persistent)
     curve: list[tuple[float, int]] = [(0.0, live)]
     for i, at in moments:
         x = schedule.instructions[i]
@@ -106,13 +107,13 @@ def copied(instructions: Sequence[Instruction], schedule: Schedule) -> dict[str,
     moved = dict.fromkeys(("offload_bytes", "prefetch_bytes", "input_bytes", "output_bytes"), 0)
     for x in instructions:
         if isinstance(x, Offload):
-            leaves = x.stay.leaves
-            final = leaves is not None and leaves.back is None and x.stay.tensor in outputs
-            moved["output_bytes" if final else "offload_bytes"] += x.stay.tensor.nbytes
+            leaves = x.residency.leaves
+            final = leaves is not None and leaves.prefetch_at is None and x.residency.tensor in outputs
+            moved["output_bytes" if final else "offload_bytes"] += x.residency.tensor.nbytes
         elif isinstance(x, Prefetch):
-            arrives = x.stay.arrives
-            first = arrives is not None and arrives.free is None and x.stay.tensor in inputs
-            moved["input_bytes" if first else "prefetch_bytes"] += x.stay.tensor.nbytes
+            arrives = x.residency.arrives
+            first = arrives is not None and arrives.free_at is None and x.residency.tensor in inputs
+            moved["input_bytes" if first else "prefetch_bytes"] += x.residency.tensor.nbytes
     return moved
 
 

@@ -25,17 +25,17 @@ class Unfit(KernelFailed):
 Run = Callable[[Schedule, Compute], object]
 
 
-def tried(device: Device, arrangement: Arrangement, run: Run) -> Arrangement:
+def runnable(device: Device, arrangement: Arrangement, run: Run) -> Arrangement:
     """The arrangement with algorithms that the device runs.
 
     run: runs one instruction of a schedule, and raises KernelFailed if the device refuses it
 
     Raises Unfit, KernelFailed if the whole device has failed, and BadInput if no algorithm is left for an op."""
-    schedules = {name: _tried(device, schedule, run) for name, schedule in arrangement.schedules.items()}
+    schedules = {name: _runnable(device, schedule, run) for name, schedule in arrangement.schedules.items()}
     return replace(arrangement, schedules=schedules)
 
 
-def _tried(device: Device, schedule: Schedule, run: Run) -> Schedule:
+def _runnable(device: Device, schedule: Schedule, run: Run) -> Schedule:
     changed: dict[Op, Algorithm] = {}
     instructions: list[Instruction] = []
     for x in schedule.instructions:
@@ -85,8 +85,8 @@ def refusals(device: Device, arrangement: Arrangement) -> list[str]:
             ops = instead.setdefault(geometry(op), {}).setdefault(algorithm.name, [])
             if op.name not in ops:
                 ops.append(op.name)
-    found = []
+    result = []
     for name, why in device.refused.items():
         if used := instead.get(name.rpartition(" [")[0]):
-            found.append(f"{why}; instead, " + "; ".join(f"{a} runs {few(ops)}" for a, ops in used.items()))
-    return found
+            result.append(f"{why}; instead, " + "; ".join(f"{a} runs {few(ops)}" for a, ops in used.items()))
+    return result

@@ -1,13 +1,13 @@
-"""A lower bound of a step's seconds within a budget, for all plans of a family, by a linear program.
+"""A lower bound of a step's seconds within a budget, for all plans of a plan space, by a linear program.
 
-The family. The device runs all ops: Plan.beside is empty. Their first executions stand in the program's order. Any op
-of forward that updates nothing in place may run again: anywhere, as often as wanted, with the op's one algorithm. All
-other ops run once. Every tensor that is not carried may leave for the host and come back: anywhere, as often as wanted.
-A carried one lives on the device for the whole step, or on the host, where a copy takes its new value. Each op has any
-of its algorithms. Bytes are shared only where `Op.inplace` permits it. Every policy of this package makes plans of this
-family, but zero_offload, and NAME@N, which plans another program (family.py).
+The plan space. The device runs all ops: Plan.host_ops is empty. Their first executions stand in the program's order.
+Any op of forward that updates nothing in place may run again: anywhere, as often as wanted, with the op's one
+algorithm. All other ops run once. Every tensor that is not persistent may leave for the host and come back: anywhere,
+as often as wanted. A persistent one lives on the device for the whole step, or on the host, where a copy takes its new
+value. Each op has any of its algorithms. Bytes are shared only where `Op.inplace` permits it. Every policy of this
+package makes plans of this plan space, but zero_offload, and NAME@N, which plans another program (variants.py).
 
-The claim. Take any plan of the family whose live bytes keep the budget, and whose host bytes keep the host's
+The claim. Take any plan of the plan space whose live bytes keep the budget, and whose host bytes keep the host's
 (Costs.host). Its seconds in the simulator (memory/execution/simulator.py) are at least the bound. Placement only adds
 bytes, so this holds for arenas within the budget, too.
 
@@ -24,12 +24,13 @@ plan, with the plan's own values for the variables:
     P[w] - P[w-1] <= bandwidth * D[w]      bytes copied in; at least those of gaps that have ended
     A[w] >= bytes that have come back      a copy has gone out before it comes back
     live bytes at an op <= budget          those that it uses, stay, wait for their copy out, or came back early
-    k >= h                                 for each gap of a carried tensor; h: whether it lives on the device. If not,
+    k >= h                                 for each gap of a persistent tensor; h: whether it lives on the device. If
+    not,
                                            it comes before its first use, and its new value is copied out
-    bytes on the host <= its budget        those of tensors with c, and of carried ones without h. Not with a ring,
+    bytes on the host <= its budget        those of tensors with c, and of persistent ones without h. Not with a ring,
                                            whose bytes are taken in turns
 
-Among several ranks communications run beside ops, and take no time in the program. `Facts.least` is what a step takes
+Among several ranks communications run beside ops, and take no time in the program. `Index.least` is what a step takes
 at least because ops wait for them. The larger of both is the bound.
 
 Variables belong to gaps, not to pairs of an op and a tensor, so the program grows with the number of ops. Every
@@ -43,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from minidnn.memory.joint.facts import LONG, Facts, Gap
+from minidnn.memory.joint.index import LONG, Gap, Index
 from minidnn.memory.joint.linear import Solver, Unsolved
 from minidnn.memory.joint.rows import MB, MS, BoundRows
 from minidnn.program import Tensor
@@ -57,7 +58,7 @@ WORST = 2  # ops of each window with a row for their live bytes
 
 @dataclass(frozen=True)
 class Bound:
-    """No plan of the family within the budget takes fewer seconds.
+    """No plan of the plan space within the budget takes fewer seconds.
 
     price: seconds that one byte more saves, as far as the bound knows
     """
@@ -70,85 +71,86 @@ class Bound:
 class Relaxed:
     """The bound's own answer, which is no plan, since parts of tensors stay and leave. It tells what pays.
 
-    stays, copied, again: {gap: the part of the tensor that has this fate there}
+    keep, offload, recompute: {gap: the part of the tensor that has this fate there}
     faster: for each op, the parts of its run that its algorithms take, without the leanest
-    home: {carried tensor: the part of it that lives on the device}
+    on_device: {persistent tensor: the part of it that lives on the device}
     """
 
     bound: Bound
-    stays: Mapping[Gap, float]
-    copied: Mapping[Gap, float]
-    again: Mapping[Gap, float]
+    keep: Mapping[Gap, float]
+    offload: Mapping[Gap, float]
+    recompute: Mapping[Gap, float]
     faster: Sequence[Sequence[float]]
-    home: Mapping[Tensor, float]
+    on_device: Mapping[Tensor, float]
 
 
 class LowerBound:
     """The bounds of one program on one device, for as many budgets as are asked for; each asks from the last answer."""
 
-    def __init__(self, facts: Facts, windows: int = WINDOWS, worst: int = WORST, homes: bool = True) -> None:
-        """`homes`: whether carried tensors may live on the host, too; False: those that do are the program's."""
-        free = facts.program.movable if homes and facts.copies else frozenset[Tensor]()
+    def __init__(self, index: Index, windows: int = WINDOWS, worst: int = WORST, may_host: bool = True) -> None:
+        """`may_host`: whether persistent tensors may live on the host, too; False: those that do are the program's."""
+        free = index.program.movable if may_host and index.copies else frozenset[Tensor]()
         if free:
-            facts = Facts(facts.program.hosting(free), facts.given, facts.small, facts.copies, free)
-        if len(facts.ops) > LONG:
-            free = frozenset(facts.program.hosted)
-        self._rows = BoundRows(facts, windows, worst, free)
+            index = Index(index.program.with_host_resident(free), index.given, index.small, index.copies, free)
+        if len(index.ops) > LONG:
+            free = frozenset(index.program.host_resident)
+        self._rows = BoundRows(index, windows, worst, free)
         self._solver: Solver | None = None
 
     def at(self, budget: int) -> Bound | None:
-        """The bound for `budget` bytes; None: no plan of the family keeps it."""
-        found = self.relaxed(budget)
-        return None if found is None else found.bound
+        """The bound for `budget` bytes; None: no plan of the plan space keeps it."""
+        result = self.relaxed(budget)
+        return None if result is None else result.bound
 
     def relaxed(self, budget: int) -> Relaxed | None:
-        """The bound for `budget` bytes with its answer; None: no plan of the family keeps it."""
+        """The bound for `budget` bytes with its answer; None: no plan of the plan space keeps it."""
         self._solver = self._solver or Solver(self._rows)
         self._limit(self._solver, budget / MB)
-        found = self._solver.least()
-        if found is None:
+        result = self._solver.least()
+        if result is None:
             return None
-        price = max(0.0, -float(sum(found.duals[row] for row, _ in self._rows.memory)))
-        value = found.value.tolist()
-        stays, copied, again = (
-            {g: value[v] for g, v in kind.items()} for kind in (self._rows.stays, self._rows.copied, self._rows.again)
+        price = max(0.0, -float(sum(result.duals[row] for row, _ in self._rows.memory)))
+        value = result.value.tolist()
+        keep, offload, recompute = (
+            {g: value[v] for g, v in kind.items()}
+            for kind in (self._rows.keep, self._rows.offload, self._rows.recompute)
         )
         faster = [[value[v] for v in several] for several in self._rows.faster]
-        least = self._rows.facts.least()
-        seconds = found.bound * MS
+        least = self._rows.index.least()
+        seconds = result.bound * MS
         bound = Bound(seconds, price * MS / MB) if seconds >= least else Bound(least, 0.0)
-        home = {t: value[v] for t, v in self._rows.home.items()}
-        return Relaxed(bound, stays, copied, again, faster, home)
+        on_device = {t: value[v] for t, v in self._rows.on_device.items()}
+        return Relaxed(bound, keep, offload, recompute, faster, on_device)
 
     def closest(self, budget: int) -> Bound | None:
         """`at`, or for short programs the closer one of `at_whole`."""
-        found = self.at(budget)
-        if found is None or len(self._rows.whole) > WHOLE:
-            return found
+        result = self.at(budget)
+        if result is None or len(self._rows.whole) > WHOLE:
+            return result
         try:
             whole = self.at_whole(budget, NODES, EXACT)
         except Unsolved:  # within these nodes
-            return found
-        return None if whole is None else Bound(max(found.seconds, whole.seconds), found.price)
+            return result
+        return None if whole is None else Bound(max(result.seconds, whole.seconds), result.price)
 
     def at_whole(self, budget: int, nodes: int, gap: float) -> Bound | None:
         """Like `at`, with tensors that are there as a whole or not at all: slower and closer."""
         solver = Solver(self._rows)
         self._limit(solver, budget / MB)
-        found = solver.least_whole(nodes, gap)
-        return None if found is None else Bound(found.bound * MS, 0.0)
+        result = solver.least_whole(nodes, gap)
+        return None if result is None else Bound(result.bound * MS, 0.0)
 
     def least(self) -> int:
-        """Bytes: no plan of the family keeps a budget below this."""
+        """Bytes: no plan of the plan space keeps a budget below this."""
         least = int(self._rows.least * MB)
-        if self._rows.facts.copies and self._rows.facts.host_room is None:  # what no op uses now can be away
+        if self._rows.index.copies and self._rows.index.host_room is None:  # what no op uses now can be away
             return least
         solver = Solver(self._rows)
         solver.only(self._rows.over, self._rows.most)
         self._limit(solver, 0.0)
-        found = solver.least()
-        assert found is not None, "without a limit of bytes every program has a plan"
-        return max(least, int(found.bound * MB))
+        result = solver.least()
+        assert result is not None, "without a limit of bytes every program has a plan"
+        return max(least, int(result.bound * MB))
 
     def _limit(self, solver: Solver, megabytes: float) -> None:
         """Limit the live bytes."""

@@ -1,6 +1,6 @@
 """Evaluates decisions in C (native/evaluate.c): the order, live bytes and seconds of the plan that they make.
 
-A slot is the time between two neighbouring uses of a tensor. Before its first use and after its last there is one, too.
+A gap is the time between two neighbouring uses of a tensor. Before its first use and after its last there is one, too.
 Every evaluation is a whole one: 0.1 ms for ResNet-50, 1 to 2 ms for ResNet-1001. Its seconds are the simulator's to the
 last bit.
 """
@@ -15,51 +15,52 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.memory.joint.facts import LONG, Facts, large, repeatable
+from minidnn.memory.joint.index import LONG, Gap, Index, large, repeatable
 from minidnn.memory.joint.native import SOURCES
-from minidnn.memory.plan import NEAR, Plan, Point, Share, Trip
+from minidnn.memory.plan import NEAR, OffloadInterval, Plan, Point, Share
 from minidnn.memory.schedule import aligned, room
 from minidnn.program import Tensor
 
-KEEP, COPY, AGAIN = range(3)  # of native/evaluate.c, like the next two lines
+KEEP, OFFLOAD, RECOMPUTE = range(3)  # of native/evaluate.c, like the next two lines
 DONE, OVER, LOST, TOO_LONG, CROWDED = range(5)
-INPUT, OUTPUT, HOSTED = 1, 2, 4
+INPUT, OUTPUT, HOST_RESIDENT = 1, 2, 4
 UNLIMITED = -1
-GOES = -3  # a trip's end: the home of a hosted tensor
+WRITE_BACK = -3  # an offload's end: the place of a host-resident tensor
 NEVER = 255  # a hold: the tensor goes once more after each run that wants it
 LONGEST = 4  # executions at most, in multiples of the program's
 
 # The struct Frame of native/evaluate.c: the kinds of its fields, in its order. An array's kind is its dtype.
 _FRAME: tuple[tuple[type, str], ...] = (
     (int, "ops tensors"),
-    (np.int32, "reads_at reads writes_at writes pairs_at pair_read pair_write maker slots_at"),
+    (np.int32, "reads_at reads writes_at writes pairs_at pair_read pair_write maker gaps_at"),
     (np.uint8, "flags renews"),
     (np.int64, "size place"),
     (np.float64, "out_seconds in_seconds out_drag in_drag"),
     (np.float64, "net_seconds"),
     (np.int32, "awaits_at awaits"),
     (float, "net_drag"),
-    (np.uint8, "fate hold"),
+    (np.uint8, "fate pin_from"),
     (np.float64, "seconds"),
     (np.int64, "workspace"),
-    (int, "longest most_stays most_trips most_idle"),
+    (int, "longest most_residencies most_offloads most_idle"),
     (np.int32, "order why"),
     (np.int64, "live"),
     (np.float64, "finish"),
-    (np.int32, "stay_tensor stay_lo stay_hi stay_root shares_at shares_read shares_write"),
-    (np.int32, "idle_slot idle_lo idle_hi trip_tensor trip_slot trip_from trip_to trip_after trip_use"),
-    (np.int32, "trip_out trip_free trip_back"),
-    (np.float64, "trip_out_end trip_wait_out trip_wait_in"),
-    (int, "executions stays trips shares idles worst host"),
+    (np.int32, "residency_tensor residency_lo residency_hi residency_root shares_at shares_read shares_write"),
+    (np.int32, "idle_gap idle_lo idle_hi offload_tensor offload_gap offload_from offload_to offload_after needed_at"),
+    (np.int32, "offload_at free_at prefetch_at"),
+    (np.float64, "offload_end offload_wait prefetch_wait"),
+    (int, "executions residencies offloads shares idles worst host"),
     (np.uint8, "travels"),
     (float, "total compute"),
-    (np.int32, "slot stay last wrote brief brief_slot stack stack_next stack_why"),
+    (np.int32, "gap residency last wrote transient transient_gap stack stack_next stack_why"),
     (np.int32, "pair_from pair_to pair_when by_out by_free by_last next_out next_free next_last heap"),
-    (np.uint8, "present coming on_host wants stay_leaves taken"),
+    (np.uint8, "present coming on_host needs residency_leaves taken"),
     (np.int64, "root_hi"),
     (np.float64, "begin out_start in_start out_stop in_stop net_start net_stop net_end received touched"),
-    (np.int32, "stay_net by_net next_net"),
+    (np.int32, "residency_net by_net next_net"),
 )
+_OFFLOAD = ["offload_tensor", "offload_to", "offload_after", "offload_at", "free_at", "prefetch_at", "needed_at"]
 _KIND = {name: kind for kind, names in _FRAME for name in names.split()}
 _ARRAYS = [name for name, kind in _KIND.items() if kind not in (int, float)]
 
@@ -69,15 +70,6 @@ class _Frame(ctypes.Structure):
         (name, {int: ctypes.c_int64, float: ctypes.c_double}.get(kind, ctypes.c_void_p))  # type: ignore[misc]
         for name, kind in _KIND.items()
     ]
-
-
-@dataclass(frozen=True)
-class Slot:
-    """The time between two neighbouring uses of a tensor by the program's ops: [last + 1, use)."""
-
-    tensor: Tensor
-    last: Point  # -1: before its first use
-    use: Point  # number of ops: behind its last
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ class Outcome:
     crowded: int = 0
 
     @property
-    def kept(self) -> bool:
+    def within_limits(self) -> bool:
         """Whether both limits are kept."""
         return self.over <= 0 and self.crowded <= 0
 
@@ -117,7 +109,7 @@ class Decisions:
     """A copy of an Evaluator's decisions."""
 
     fate: np.ndarray
-    hold: np.ndarray
+    pin_from: np.ndarray
     choice: np.ndarray
     filled: int | None
 
@@ -125,29 +117,29 @@ class Decisions:
 class Evaluator:
     """Evaluates decisions about one program on one device.
 
-    fate:   uint8 (slots,): KEEP, COPY or AGAIN. May be written; so may `hold`
-    hold:   uint8 (slots,): the number of the want from which a tensor that is back early remains
-    choice: int64 (ops,): the number of each op's algorithm in `facts.choices`; set by `choose`
-    filled: bytes up to which tensors leave later, and come back earlier, than they must; None: the limit
-    may_copy, may_run: bool (slots,): whether COPY and AGAIN are decisions there
+    fate:     uint8 (gaps,): KEEP, OFFLOAD or RECOMPUTE. May be written; so may `pin_from`
+    pin_from: uint8 (gaps,): the number of the need from which a tensor that is back early remains
+    choice:   int64 (ops,): the number of each op's algorithm in `index.choices`; set by `choose`
+    filled:   bytes up to which tensors leave later, and come back earlier, than they must; None: the limit
+    may_offload, may_recompute: bool (gaps,): whether OFFLOAD and RECOMPUTE are decisions there
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, index: Index) -> None:
         """Raises NotCompiled without a C compiler."""
-        self.facts = facts
+        self.index = index
         self.evaluations = 0
-        self._host = UNLIMITED if facts.host_room is None else max(0, facts.host_room)
+        self._host = UNLIMITED if index.host_room is None else max(0, index.host_room)
         self.filled: int | None = None
-        self.makers = repeatable(facts)
+        self.makers = repeatable(index)
         self._library = SOURCES.load()
         self._library.evaluate.restype = ctypes.c_int64
         self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
-        self.tensors = [t for t in facts.program.tensors if t not in facts.carried]
+        self.tensors = [t for t in index.program.tensors if t not in index.persistent]
         self.number = {t: i for i, t in enumerate(self.tensors)}
-        self.base = sum(aligned(room(facts.program, t)) for t in facts.carried)
-        self.slots: list[Slot] = []
+        self.base = sum(aligned(room(index.program, t)) for t in index.persistent)
+        self.gaps: list[Gap] = []
         self.arrays: dict[str, np.ndarray] = {}
-        self._frame = _Frame(ops=len(facts.ops), tensors=len(self.tensors))
+        self._frame = _Frame(ops=len(index.ops), tensors=len(self.tensors))
         self._program()
         self._decisions()
         self._room()
@@ -166,94 +158,98 @@ class Evaluator:
         self._keep(f"{name}s", [i for one in lists for i in one])
 
     def _program(self) -> None:
-        facts, number = self.facts, self.number
-        fixed = facts.program.fixed
+        index, number = self.index, self.number
+        fixed = index.program.fixed
 
         def numbers(tensors: Iterable[Tensor]) -> list[int]:
             return [number[t] for t in dict.fromkeys(tensors) if t in number]
 
-        reads = [numbers(op.reads) for op in facts.ops]
-        writes = [numbers(op.writes) for op in facts.ops]
+        reads = [numbers(op.reads) for op in index.ops]
+        writes = [numbers(op.writes) for op in index.ops]
         self._lists("read", reads)
         self._lists("write", writes)
         self._keep("renews", [i in own for own, some in zip(map(set, reads), writes, strict=True) for i in some])
-        pairs = [[(a, b) for a, b in op.inplace if a not in fixed and b not in fixed] for op in facts.ops]
+        pairs = [[(a, b) for a, b in op.inplace if a not in fixed and b not in fixed] for op in index.ops]
         self._keep("pairs_at", [0, *accumulate(map(len, pairs))])
         self._keep("pair_read", [number[a] for one in pairs for a, _ in one])
         self._keep("pair_write", [number[b] for one in pairs for _, b in one])
         self._keep("maker", [self.makers.get(t, -1) for t in self.tensors])
-        kinds = (INPUT, set(facts.inputs)), (OUTPUT, set(facts.program.outputs)), (HOSTED, set(facts.program.hosted))
+        kinds = (
+            (INPUT, set(index.inputs)),
+            (OUTPUT, set(index.program.outputs)),
+            (HOST_RESIDENT, set(index.program.host_resident)),
+        )
         self._keep("flags", [sum(flag for flag, of in kinds if t in of) for t in self.tensors])
         self._keep("size", [aligned(t.nbytes) for t in self.tensors])
-        self._keep("place", [facts.place(t) for t in self.tensors])
-        costs = facts.costs
+        self._keep("place", [index.place(t) for t in self.tensors])
+        costs = index.costs
         self._keep("out_seconds", [costs.latency + t.nbytes / costs.bandwidth_out for t in self.tensors])
         self._keep("in_seconds", [costs.latency + t.nbytes / costs.bandwidth_in for t in self.tensors])
-        for name, drag in zip(("out_drag", "in_drag"), zip(*map(costs.dragged, facts.ops), strict=True), strict=True):
+        for name, drag in zip(("out_drag", "in_drag"), zip(*map(costs.dragged, index.ops), strict=True), strict=True):
             self._keep(name, drag)
-        self._keep("net_seconds", [s if op.on_net else -1.0 for op, s in zip(facts.ops, facts.net, strict=True)])
+        self._keep("net_seconds", [s if op.on_net else -1.0 for op, s in zip(index.ops, index.net, strict=True)])
         self._lists("await", self._awaited())
-        self._frame.net_drag = facts.drag
-        end = len(facts.ops)
+        self._frame.net_drag = index.drag
+        end = len(index.ops)
         for t in self.tensors:
-            uses = facts.uses[t]
-            self.slots += [Slot(t, p, q) for p, q in zip([-1, *uses], [*uses, end], strict=True)]
-        self._keep("slots_at", [0, *accumulate(len(facts.uses[t]) + 1 for t in self.tensors)])
+            uses = index.uses[t]
+            self.gaps += [Gap(t, p, q, p < index.forward <= q) for p, q in zip([-1, *uses], [*uses, end], strict=True)]
+        self._keep("gaps_at", [0, *accumulate(len(index.uses[t]) + 1 for t in self.tensors)])
 
     def _awaited(self) -> list[list[int]]:
-        """For each op, the communications that it waits for because of carried tensors: those that write its reads, and
-        those that access its writes."""
+        """For each op, the communications that it waits for because of persistent tensors: those that write its reads,
+        and those that access its writes."""
         brought: dict[Tensor, int] = {}
         used: dict[Tensor, int] = {}
-        found: list[list[int]] = []
-        for p, op in enumerate(self.facts.ops):
+        result: list[list[int]] = []
+        for p, op in enumerate(self.index.ops):
             mine = {brought[t] for t in op.reads if t in brought} | {used[t] for t in op.writes if t in used}
-            found.append([] if op.on_net else sorted(mine))
+            result.append([] if op.on_net else sorted(mine))
             if op.on_net:
-                used |= dict.fromkeys((t for t in op.tensors if t in self.facts.carried), p)
-                brought |= dict.fromkeys((t for t in op.writes if t in self.facts.carried), p)
-        return found
+                used |= dict.fromkeys((t for t in op.tensors if t in self.index.persistent), p)
+                brought |= dict.fromkeys((t for t in op.writes if t in self.index.persistent), p)
+        return result
 
     def _decisions(self) -> None:
-        facts = self.facts
-        decided = {(g.tensor, g.last) for g in facts.gaps}
-        worth = {g.tensor for g in facts.gaps} | large(facts)
-        parents = {t for m in self.makers.values() for t in facts.ops[m].reads}
-        outputs, inputs, hosted = set(facts.program.outputs), set(facts.inputs), set(facts.program.hosted)
-        away = len(facts.ops) > LONG
+        index = self.index
+        decided = {(g.tensor, g.last) for g in index.gaps}
+        worth = {g.tensor for g in index.gaps} | large(index)
+        parents = {t for m in self.makers.values() for t in index.ops[m].reads}
+        outputs, inputs, host_resident = set(index.program.outputs), set(index.inputs), set(index.program.host_resident)
+        away = len(index.ops) > LONG
         maker = self.arrays["maker"]
-        self.may_copy, self.may_run = (np.zeros(len(self.slots), bool) for _ in range(2))
-        fate = np.zeros(len(self.slots), np.uint8)
-        for i, s in enumerate(self.slots):
-            behind = s.use == len(facts.ops) and s.last < facts.forward and s.tensor in worth and s.tensor in parents
+        self.may_offload, self.may_recompute = (np.zeros(len(self.gaps), bool) for _ in range(2))
+        fate = np.zeros(len(self.gaps), np.uint8)
+        for i, s in enumerate(self.gaps):
+            behind = s.use == len(index.ops) and s.last < index.forward and s.tensor in worth and s.tensor in parents
             if s.last < 0:
-                fate[i] = COPY if s.tensor in inputs else KEEP
+                fate[i] = OFFLOAD if s.tensor in inputs else KEEP
             elif s.tensor not in outputs and ((s.tensor, s.last) in decided or behind):
-                self.may_copy[i] = s.use > s.last + 1 and facts.may_copy(s.tensor)
-                self.may_run[i] = maker[self.number[s.tensor]] >= 0
-                if away and s.tensor in hosted and self.may_copy[i] and s.use - s.last > NEAR:
-                    fate[i] = COPY
+                self.may_offload[i] = s.use > s.last + 1 and index.may_offload(s.tensor)
+                self.may_recompute[i] = maker[self.number[s.tensor]] >= 0
+                if away and s.tensor in host_resident and self.may_offload[i] and s.use - s.last > NEAR:
+                    fate[i] = OFFLOAD
         self.fate = self._keep("fate", fate)
-        self.hold = self._keep("hold", np.zeros(len(self.slots)))
-        self.choice = np.zeros(len(facts.ops), np.int64)
-        self.seconds = self._keep("seconds", np.zeros(len(facts.ops)))
-        self.workspace = self._keep("workspace", np.zeros(len(facts.ops)))
-        for p in range(len(facts.ops)):
-            self.choose(p, len(facts.choices[p]) - 1)
+        self.pin_from = self._keep("pin_from", np.zeros(len(self.gaps)))
+        self.choice = np.zeros(len(index.ops), np.int64)
+        self.seconds = self._keep("seconds", np.zeros(len(index.ops)))
+        self.workspace = self._keep("workspace", np.zeros(len(index.ops)))
+        for p in range(len(index.ops)):
+            self.choose(p, len(index.choices[p]) - 1)
 
     def _room(self) -> None:
-        ops, tensors = len(self.facts.ops), len(self.tensors)
+        ops, tensors = len(self.index.ops), len(self.tensors)
         longest = LONGEST * ops + 16
         accesses = LONGEST * (len(self.arrays["reads"]) + len(self.arrays["writes"])) + 16
         f = self._frame
-        f.longest, f.most_stays, f.most_trips, f.most_idle = longest, accesses, accesses, accesses
+        f.longest, f.most_residencies, f.most_offloads, f.most_idle = longest, accesses, accesses, accesses
         sizes = {"order": longest, "live": longest + 1, "finish": longest, "why": longest, "begin": longest}
         sizes |= dict.fromkeys(("stack", "stack_next", "stack_why"), ops + 1)
         sizes |= dict.fromkeys(("by_out", "by_free", "by_last", "by_net"), longest + 1)
         sizes |= dict.fromkeys(("net_start", "net_stop"), longest) | {"net_end": ops}
-        sizes |= dict.fromkeys(("slot", "stay", "last", "wrote", "present", "coming", "on_host", "wants"), tensors)
+        sizes |= dict.fromkeys(("gap", "residency", "last", "wrote", "present", "coming", "on_host", "needs"), tensors)
         sizes |= dict.fromkeys(("travels", "received", "touched"), tensors)
-        sizes |= dict.fromkeys(("brief", "brief_slot"), accesses)
+        sizes |= dict.fromkeys(("transient", "transient_gap"), accesses)
         for name in _ARRAYS:
             if name not in self.arrays:
                 self._keep(name, np.zeros(sizes.get(name, accesses)))
@@ -262,16 +258,16 @@ class Evaluator:
 
     def choose(self, op: int, choice: int) -> None:
         """Set an op's algorithm; where it is a part, that of all parts."""
-        found = self.facts.choices[op][choice]
-        for each in self.facts.together.get(op, (op,)):
-            self.choice[each], self.seconds[each] = choice, found.seconds
-            self.workspace[each] = aligned(found.algorithm.workspace)
+        result = self.index.choices[op][choice]
+        for each in self.index.together.get(op, (op,)):
+            self.choice[each], self.seconds[each] = choice, result.seconds
+            self.workspace[each] = aligned(result.algorithm.workspace)
 
     def save(self) -> Decisions:
-        return Decisions(self.fate.copy(), self.hold.copy(), self.choice.copy(), self.filled)
+        return Decisions(self.fate.copy(), self.pin_from.copy(), self.choice.copy(), self.filled)
 
     def restore(self, decisions: Decisions) -> None:
-        self.fate[:], self.hold[:], self.filled = decisions.fate, decisions.hold, decisions.filled
+        self.fate[:], self.pin_from[:], self.filled = decisions.fate, decisions.pin_from, decisions.filled
         for op in np.flatnonzero(self.choice != decisions.choice).tolist():
             self.choose(op, int(decisions.choice[op]))
 
@@ -279,7 +275,7 @@ class Evaluator:
 
     def evaluate(self, limit: int) -> Outcome:
         """The outcome of the present decisions, with at most `limit` live bytes, each tensor's size aligned, and with
-        what travels in the room that the host has (`facts.host_room`).
+        what travels in the room that the host has (`index.host_room`).
 
         Raises ValueError if they contradict themselves, and TooLong if more runs again than there is room for.
         """
@@ -306,30 +302,27 @@ class Evaluator:
         return None if self._host == UNLIMITED else self._host - self._frame.host
 
     def view(self, name: str, count: str) -> np.ndarray:
-        """An array of the last answer, as long as `count` says: "executions", "trips" ..."""
+        """An array of the last answer, as long as `count` says: "executions", "offload intervals" ..."""
         return self.arrays[name][: getattr(self._frame, count)]
 
     def plan(self) -> Plan:
         """The plan of the last `evaluate`, whose outcome must have kept its limit."""
-        ops, tensors = self.facts.ops, self.tensors
+        ops, tensors = self.index.ops, self.tensors
         order = tuple(ops[i] for i in self.view("order", "executions").tolist())
-        columns = [
-            self.view(f"trip_{name}", "trips").tolist()
-            for name in ("tensor", "to", "after", "out", "free", "back", "use")
-        ]
-        trips = []
+        columns = [self.view(name, "offloads").tolist() for name in _OFFLOAD]
+        offloads = []
         for tensor, to, after, out, free, back, use in zip(*columns, strict=True):
             if to >= 0:
                 left = None if after < 0 else free
-                trips.append(Trip(tensors[tensor], None if out < 0 else out, left, back, use))
-            elif to == GOES:
-                trips.append(Trip(tensors[tensor], out, free, None, None))
+                offloads.append(OffloadInterval(tensors[tensor], None if out < 0 else out, left, back, use))
+            elif to == WRITE_BACK:
+                offloads.append(OffloadInterval(tensors[tensor], out, free, None, None))
         share: Share = {}
         columns = [self.view(f"shares_{name}", "shares").tolist() for name in ("at", "read", "write")]
         for at, read, write in zip(*columns, strict=True):
             share[tensors[write], at] = tensors[read]
-        algorithm = {op: self.facts.choices[p][self.choice[p]].algorithm for p, op in enumerate(ops)}
-        return Plan(order, tuple(trips), algorithm, share)
+        algorithm = {op: self.index.choices[p][self.choice[p]].algorithm for p, op in enumerate(ops)}
+        return Plan(order, tuple(offloads), algorithm, share)
 
 
 class TooLong(Exception):

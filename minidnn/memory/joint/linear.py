@@ -43,7 +43,7 @@ class Rows:
         self.low: list[float] = []
         self.high: list[float] = []
         self.whole: list[int] = []  # variables that an integer program wants whole
-        self.index: list[int] = []
+        self.columns: list[int] = []
         self.factor: list[float] = []
         self.start: list[int] = [0]
         self.row_low: list[float] = []
@@ -62,9 +62,9 @@ class Rows:
     def row(self, terms: Terms, low: float = -INF, high: float = INF) -> int:
         """A new row's number."""
         for variable, factor in terms:
-            self.index.append(variable)
+            self.columns.append(variable)
             self.factor.append(factor)
-        self.start.append(len(self.index))
+        self.start.append(len(self.columns))
         self.row_low.append(low)
         self.row_high.append(high)
         return len(self.row_low) - 1
@@ -83,14 +83,14 @@ class Solver:
         self.api = highspy
         self.cost, self.low, self.high = (np.array(a, float) for a in (rows.cost, rows.low, rows.high))
         self.row_low, self.row_high = np.array(rows.row_low, float), np.array(rows.row_high, float)
-        self.index, self.start = np.array(rows.index, np.int32), np.array(rows.start, np.int32)
+        self.columns, self.start = np.array(rows.columns, np.int32), np.array(rows.start, np.int32)
         self.factor, self.whole = np.array(rows.factor, float), rows.whole
         problem = highspy.HighsLp()
         problem.num_col_, problem.num_row_ = len(self.cost), len(self.row_low)
         problem.col_cost_, problem.col_lower_, problem.col_upper_ = self.cost, self.low, self.high
         problem.row_lower_, problem.row_upper_ = self.row_low, self.row_high
         problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        problem.a_matrix_.start_, problem.a_matrix_.index_ = self.start, self.index
+        problem.a_matrix_.start_, problem.a_matrix_.index_ = self.start, self.columns
         problem.a_matrix_.value_ = self.factor
         self.highs = highspy.Highs()
         self._set(output_flag=False, threads=1, solver="simplex")
@@ -157,7 +157,7 @@ class Solver:
         nowhere = np.where(duals > 0, np.isinf(self.row_low), np.isinf(self.row_high))
         duals = np.where(nowhere, 0.0, duals)  # a rounding error's sign would make the value infinite
         products = self.factor * np.repeat(duals, np.diff(self.start))
-        reduced = self.cost - np.bincount(self.index, products, len(self.cost))
+        reduced = self.cost - np.bincount(self.columns, products, len(self.cost))
         return _least(duals, self.row_low, self.row_high) + _least(reduced, self.low, self.high)
 
 

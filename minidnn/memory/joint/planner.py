@@ -1,5 +1,5 @@
-"""The joint plan of a program within a budget, with the homes that it has: from the bound's answer to decisions, to a
-plan that is placed.
+"""The joint plan of a program within a budget, with its host-resident tensors where they are: from the bound's answer
+to decisions, to a plan that is placed.
 
 1. The bound for the budget, and for a few that are smaller, says which tensors had better be away.
 2. Each answer is rounded to decisions, and repaired (repair.py). These are the starts.
@@ -17,8 +17,8 @@ import numpy as np
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
-from minidnn.memory.joint.evaluator import AGAIN, COPY, Decisions, Evaluator, Outcome
-from minidnn.memory.joint.facts import LONG, SMALL, Facts
+from minidnn.memory.joint.evaluator import OFFLOAD, RECOMPUTE, Decisions, Evaluator, Outcome
+from minidnn.memory.joint.index import LONG, SMALL, Index
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.lowering.lower import lower
@@ -29,7 +29,7 @@ from minidnn.program import Program
 SMALLER = (0.0, 0.05, 0.1, 0.2)  # parts by which further bounds have smaller budgets: rounding then needs less repair
 STARTS = 3  # starts that the search works on
 WORK = 5_000_000  # evaluations of all searches together, times ops
-EACH = 100  # evaluations for each decision, at most
+PER_DECISION = 100  # evaluations for each decision, at most
 LEAST = 300  # evaluations of a search, however long the program is
 FILLED = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.5, 0.0)  # parts of the budget that are tried
 FEWER = (1.0, 0.9, 0.0)  # of a long program: each is placed, which takes seconds
@@ -41,7 +41,7 @@ NEAR = 1.0001  # of the bound: a start this good is not searched
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Candidate:
     """A plan, the seconds that it is foreseen to take, and the bound."""
 
     plan: Plan
@@ -49,7 +49,7 @@ class Found:
     bound: Bound
 
     @property
-    def told(self) -> Plan:
+    def with_bound(self) -> Plan:
         """The plan, with the bound."""
         return replace(self.plan, bound=self.bound.seconds)
 
@@ -69,21 +69,21 @@ class Planner:
         """
         small:  how many times smaller than the largest a tensor may be, for decisions to be made about it
         tell:   called with the work under way
-        copies: whether tensors may leave for the host (facts.py)
+        copies: whether tensors may leave for the host (index.py)
         search: whether a local search improves the plans
 
         Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler.
         """
         self.program, self.costs, self.tell = program, costs, tell
-        facts = Facts(program, costs, small, copies)
-        self.evaluator = Evaluator(facts)
-        self.bound = LowerBound(facts, homes=False)
+        index = Index(program, costs, small, copies)
+        self.evaluator = Evaluator(index)
+        self.bound = LowerBound(index, may_host=False)
         self.repair = Repair(self.evaluator)
         self.search, self._searches = Search(self.evaluator, self.repair), search
-        self._slot = {(s.tensor, s.last): i for i, s in enumerate(self.evaluator.slots)}
+        self._gap = {(s.tensor, s.last): i for i, s in enumerate(self.evaluator.gaps)}
         self._first = self.evaluator.fate.copy()
 
-    def within(self, budget: int) -> Found | None:
+    def within(self, budget: int) -> Candidate | None:
         """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
         self.evaluator.filled = None
         self.tell("the lower bound")
@@ -94,7 +94,9 @@ class Planner:
         if not starts:
             return None
         self._away(relaxed)
-        evaluations = max(LEAST, min(WORK // len(self.program.ops), EACH * len(self.search.free))) * self._searches
+        evaluations = (
+            max(LEAST, min(WORK // len(self.program.ops), PER_DECISION * len(self.search.free))) * self._searches
+        )
         enough = relaxed.bound.seconds * NEAR
         ends: list[tuple[float, int, Decisions]] = []
         for outcome, decisions in starts[:STARTS]:
@@ -150,7 +152,7 @@ class Planner:
 
     def _starts(self, relaxed: Relaxed, budget: int) -> list[tuple[Outcome, Decisions]]:
         """Decisions that keep the budget, the quickest first."""
-        found: list[tuple[Outcome, Decisions]] = []
+        result: list[tuple[Outcome, Decisions]] = []
         for number, part in enumerate(SMALLER):
             answer = relaxed if not part else self.bound.relaxed(int(budget * (1 - part)))
             if answer is None:
@@ -159,42 +161,44 @@ class Planner:
             self._round(answer)
             outcome = self.repair.walk(budget, number) if self._searches else self.repair.within(budget)
             if outcome is not None:
-                found.append((outcome, self.evaluator.save()))
+                result.append((outcome, self.evaluator.save()))
                 if outcome.seconds <= relaxed.bound.seconds * NEAR:
                     break
-        return sorted(found, key=lambda start: start[0].seconds)
+        return sorted(result, key=lambda start: start[0].seconds)
 
     def _away(self, relaxed: Relaxed) -> None:
         """Tell the repair which tensors are away in this answer."""
         self.repair.away[:] = 0.0
-        for gap, stays in relaxed.stays.items():
-            self.repair.away[self._slot[gap.tensor, gap.last]] = 1 - min(1.0, max(0.0, stays))
+        for gap, keep in relaxed.keep.items():
+            self.repair.away[self._gap[gap.tensor, gap.last]] = 1 - min(1.0, max(0.0, keep))
 
     def _round(self, relaxed: Relaxed) -> None:
         """Decide as the bound's answer does, in whole tensors; behind its last use a tensor is made again if wanted."""
         ev = self.evaluator
-        ev.fate[:], ev.hold[:] = self._first, 0
-        for gap, stays in relaxed.stays.items():
-            i = self._slot[gap.tensor, gap.last]
-            copies = ev.may_copy[i] and (relaxed.copied[gap] >= relaxed.again.get(gap, 0.0) or not ev.may_run[i])
-            if stays < 0.5 and (copies or ev.may_run[i]):
-                ev.fate[i] = COPY if copies else AGAIN
+        ev.fate[:], ev.pin_from[:] = self._first, 0
+        for gap, keep in relaxed.keep.items():
+            i = self._gap[gap.tensor, gap.last]
+            copies = ev.may_offload[i] and (
+                relaxed.offload[gap] >= relaxed.recompute.get(gap, 0.0) or not ev.may_recompute[i]
+            )
+            if keep < 0.5 and (copies or ev.may_recompute[i]):
+                ev.fate[i] = OFFLOAD if copies else RECOMPUTE
         behind = ~self.search.inner
-        ev.fate[behind & ev.may_run] = AGAIN
-        ev.fate[behind & ev.may_copy & ~ev.may_run] = COPY
+        ev.fate[behind & ev.may_recompute] = RECOMPUTE
+        ev.fate[behind & ev.may_offload & ~ev.may_recompute] = OFFLOAD
         for op, parts in enumerate(relaxed.faster):
-            alike = ev.facts.together.get(op, [op])
+            alike = ev.index.together.get(op, [op])
             if op == alike[0]:
                 shares = np.mean([relaxed.faster[each] for each in alike], axis=0) if parts else parts
                 ev.choose(op, max((i + 1 for i, part in enumerate(shares) if part >= 0.5), default=0))
 
     # ---- placement
 
-    def _placed(self, budget: int, bound: Bound, evaluations: int) -> Found | None:
+    def _placed(self, budget: int, bound: Bound, evaluations: int) -> Candidate | None:
         """The quickest plan whose arena keeps the budget, of the present decisions or of some near them."""
         ev, outcome = self.evaluator, self.evaluator.evaluate(budget)
         parts = FILLED if len(self.program.ops) <= LONG else FEWER
-        found: list[tuple[float, int, Plan]] = []
+        result: list[tuple[float, int, Plan]] = []
         for number, part in enumerate(parts):
             if number:
                 ev.filled = int(budget * part)
@@ -205,18 +209,18 @@ class Planner:
             plan = ev.plan()
             arena = self.arena(plan, budget)
             if arena <= budget:
-                found.append((outcome.seconds, number, plan))
-            if found and (number == 0 or number > found[0][1]):  # the one behind the first may be quicker
+                result.append((outcome.seconds, number, plan))
+            if result and (number == 0 or number > result[0][1]):  # the one behind the first may be quicker
                 break
-        if found:
-            seconds, _, plan = min(found)
+        if result:
+            seconds, _, plan = min(result)
         elif (less := self._fewer_live(budget, arena)) is not None:
             seconds, plan = less
         else:
             return None
         if seconds > bound.seconds * NEAR and self._searches:
             bound = self.bound.closest(budget) or bound
-        return Found(plan, seconds, bound)
+        return Candidate(plan, seconds, bound)
 
     def _fewer_live(self, budget: int, arena: int) -> tuple[float, Plan] | None:
         """The seconds and the plan, of decisions with fewer live bytes than the present ones, whose `arena` exceeds the

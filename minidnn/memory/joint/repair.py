@@ -15,7 +15,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from minidnn.memory.joint.evaluator import AGAIN, COPY, KEEP, NEVER, Evaluator, Outcome, TooLong
+from minidnn.memory.joint.evaluator import KEEP, NEVER, OFFLOAD, RECOMPUTE, Evaluator, Outcome, TooLong
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import aligned
 
@@ -24,12 +24,12 @@ TRUST = 0.9  # discount on the cost of a change that the linear relaxation also 
 STEPS = 400  # changes of a repair in order of cost, and after these
 WALK = 1500  # changes at random, near the cheapest ones
 UPHILL = 0.3  # share by which a random change may make the excess worse
-HOLD, LEANER = 3, 4  # kinds of changes, beside the fates
+PIN_FROM, LEANER = 3, 4  # kinds of changes, beside the fates
 
 
 @dataclass(frozen=True)
 class Change:
-    """One decision changed: of a slot its "fate" or "hold", or of an op its "choice" of algorithm."""
+    """One decision changed: of a gap its "fate" or "pin_from", or of an op its "choice" of algorithm."""
 
     what: str
     key: int
@@ -39,60 +39,60 @@ class Change:
         if self.what == "choice":
             to.choose(self.key, self.value)
         else:
-            (to.fate if self.what == "fate" else to.hold)[self.key] = self.value
+            (to.fate if self.what == "fate" else to.pin_from)[self.key] = self.value
 
 
 class Repair:
     """Repairs the decisions of one evaluator.
 
-    away: float64 (slots,), the part of each slot's tensor that is away in the bound's answer; may be written
+    away: float64 (gaps,), the part of each slot's tensor that is away in the bound's answer; may be written
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
-        arrays, facts = evaluator.arrays, evaluator.facts
-        tensor = np.array([evaluator.number[s.tensor] for s in evaluator.slots], np.int64)
+        arrays, index = evaluator.arrays, evaluator.index
+        tensor = np.array([evaluator.number[s.tensor] for s in evaluator.gaps], np.int64)
         self.size, self.place, self.tensor = arrays["size"][tensor], arrays["place"][tensor], tensor
         self.copy_seconds = (arrays["out_seconds"] + arrays["in_seconds"])[tensor]
-        fastest = np.array([c[-1].seconds for c in facts.choices])
+        fastest = np.array([c[-1].seconds for c in index.choices])
         maker = arrays["maker"][tensor]
         self.run_seconds = np.where(maker >= 0, fastest[np.maximum(maker, 0)], np.inf)
-        self.away = np.zeros(len(evaluator.slots))
-        self.together = facts.together
+        self.away = np.zeros(len(evaluator.gaps))
+        self.together = index.together
         self.leaner = [  # {op: (bytes, seconds) of each algorithm less than the next}
             [
                 (aligned(fast.algorithm.workspace) - aligned(lean.algorithm.workspace), lean.seconds - fast.seconds)
                 for lean, fast in pairwise(choices)
             ]
-            for choices in facts.choices
+            for choices in index.choices
         ]
 
     def within(self, limit: int, steps: int = STEPS) -> Outcome | None:
         """The outcome after changes that keep the limits; None if no order of `steps` changes does."""
         done: set[Change] = set()
-        found = self._evaluated(limit)
-        while found is not None and not found.kept:
-            need = found.beyond
-            for change, gain in self.options(found):
+        result = self._evaluated(limit)
+        while result is not None and not result.within_limits:
+            need = result.beyond
+            for change, gain in self.options(result):
                 if change not in done:
                     change.apply(self.evaluator)
                     done.add(change)
                     need -= gain
                     if need <= 0:
                         break
-            if need == found.beyond or not steps:
+            if need == result.beyond or not steps:
                 return None
             steps -= 1
-            found = self._evaluated(limit)
-        return found
+            result = self._evaluated(limit)
+        return result
 
     def walk(self, limit: int, seed: int) -> Outcome | None:
         """Like `within`. Where that fails, changes at random lower the bytes, at times raise them. None: in vain."""
-        if (found := self.within(limit)) is not None:
-            return found
+        if (result := self.within(limit)) is not None:
+            return result
         r = random.Random(seed)
         now = self._evaluated(limit)
-        if now is None or now.kept:  # the last change of `within` may have been enough
+        if now is None or now.within_limits:  # the last change of `within` may have been enough
             return now
         start = self.evaluator.save()
         for _ in range(WALK):
@@ -100,11 +100,11 @@ class Repair:
             if not options:
                 return None
             options[-1][0].apply(self.evaluator)
-            found = self._evaluated(limit)
-            if found is not None and found.kept:
-                return found
-            if found is not None and found.excess < now.excess * (1 + UPHILL * r.random() ** 2):
-                now, start = found, self.evaluator.save()
+            result = self._evaluated(limit)
+            if result is not None and result.within_limits:
+                return result
+            if result is not None and result.excess < now.excess * (1 + UPHILL * r.random() ** 2):
+                now, start = result, self.evaluator.save()
             else:
                 self.evaluator.restore(start)
                 self.evaluator.evaluate(limit)  # `options` looks at the last answer
@@ -133,42 +133,42 @@ class Repair:
     def _on_device(self, p: Point, over: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """(what, keys, seconds per byte) of changes that lower the bytes at execution p."""
         ev = self.evaluator
-        lo, hi, slots = (ev.view(f"idle_{name}", "idles") for name in ("lo", "hi", "slot"))
-        idle = slots[(lo <= p) & (p < hi)]
+        lo, hi, gaps = (ev.view(f"idle_{name}", "idles") for name in ("lo", "hi", "gap"))
+        idle = gaps[(lo <= p) & (p < hi)]
         gain = np.minimum(self.size[idle], over)
         idle, gain = idle[gain > 0], gain[gain > 0]
         fate, trust = ev.fate[idle], 1 - TRUST * self.away[idle]
         copies, runs = HIDDEN * self.copy_seconds[idle], self.run_seconds[idle]
-        held = np.where(fate == COPY, copies / 2, runs)
-        held[(fate == KEEP) | (ev.hold[idle] == NEVER)] = np.inf
-        may_leave = ev.may_copy[idle] & self._has_room(idle)
+        held = np.where(fate == OFFLOAD, copies / 2, runs)
+        held[(fate == KEEP) | (ev.pin_from[idle] == NEVER)] = np.inf
+        may_leave = ev.may_offload[idle] & self._has_room(idle)
         leaves = np.where((fate == KEEP) & may_leave, copies * trust, np.inf)
-        again = np.where((fate == KEEP) & ev.may_run[idle], runs * trust, np.inf)
-        kinds = [(HOLD, idle, held / gain), (COPY, idle, leaves / gain), (AGAIN, idle, again / gain)]
+        recompute = np.where((fate == KEEP) & ev.may_recompute[idle], runs * trust, np.inf)
+        kinds = [(PIN_FROM, idle, held / gain), (OFFLOAD, idle, leaves / gain), (RECOMPUTE, idle, recompute / gain)]
         return kinds + self._others(p, over)
 
     def _on_host(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """(what, keys, seconds per byte) of changes after which a tensor travels less; to keep it comes last of all,
         since it costs bytes of the device."""
         ev = self.evaluator
-        slots = np.flatnonzero((ev.fate == COPY) & (self.place > 0) & (ev.arrays["travels"][self.tensor] != 0))
-        again = np.where(ev.may_run[slots], self.run_seconds[slots], np.inf)
-        stays = HIDDEN * self.copy_seconds[slots]
-        return [(AGAIN, slots, again / self.place[slots]), (KEEP, slots, 1 + stays / self.place[slots])]
+        gaps = np.flatnonzero((ev.fate == OFFLOAD) & (self.place > 0) & (ev.arrays["travels"][self.tensor] != 0))
+        recompute = np.where(ev.may_recompute[gaps], self.run_seconds[gaps], np.inf)
+        shared_with = HIDDEN * self.copy_seconds[gaps]
+        return [(RECOMPUTE, gaps, recompute / self.place[gaps]), (KEEP, gaps, 1 + shared_with / self.place[gaps])]
 
-    def _has_room(self, slots: np.ndarray) -> np.ndarray:
-        """For each slot, whether the host has room for its tensor, or has it anyway."""
+    def _has_room(self, gaps: np.ndarray) -> np.ndarray:
+        """For each gap, whether the host has room for its tensor, or has it anyway."""
         if (left := self.evaluator.host_left()) is None:
-            return np.ones(len(slots), bool)
-        return (self.place[slots] <= left) | (self.evaluator.arrays["travels"][self.tensor[slots]] != 0)
+            return np.ones(len(gaps), bool)
+        return (self.place[gaps] <= left) | (self.evaluator.arrays["travels"][self.tensor[gaps]] != 0)
 
     def _change(self, what: int, key: int) -> tuple[Change, int]:
         ev = self.evaluator
         if what == LEANER:
             lean = int(ev.choice[key]) - 1
             return Change("choice", key, lean), self.leaner[key][lean][0]
-        if what == HOLD:
-            return Change("hold", key, int(ev.hold[key]) + 1), int(self.size[key])
+        if what == PIN_FROM:
+            return Change("pin_from", key, int(ev.pin_from[key]) + 1), int(self.size[key])
         return Change("fate", key, what), int(self.size[key]) if ev.fate[key] == KEEP else 0
 
     def _others(self, p: Point, over: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
@@ -176,21 +176,21 @@ class Repair:
         copied or kept instead. To keep it comes last of all, since it may cost bytes elsewhere."""
         ev = self.evaluator
         order, why = ev.view("order", "executions"), ev.view("why", "executions")
-        found = []
+        result = []
         op, now = int(order[p]), int(ev.choice[order[p]])
         if now:
             saved, seconds = self.leaner[op][now - 1]
             if saved:
                 cost = seconds * np.isin(order, self.together.get(op, op)).sum() / min(saved, over)
-                found.append((LEANER, np.array([op]), np.array([cost])))
+                result.append((LEANER, np.array([op]), np.array([cost])))
         if why[p] >= 0 or (p > 0 and why[p - 1] >= 0):
             first = end = p
             while first > 0 and why[first - 1] >= 0:
                 first -= 1
             while why[end] >= 0:
                 end += 1
-            slots = np.unique(why[first:end])
-            cost = HIDDEN * self.copy_seconds[slots] / np.clip(self.size[slots], 1, over)
-            found.append((COPY, slots, np.where(ev.may_copy[slots] & self._has_room(slots), cost, np.inf)))
-            found.append((KEEP, slots, 1 + cost))
-        return found
+            gaps = np.unique(why[first:end])
+            cost = HIDDEN * self.copy_seconds[gaps] / np.clip(self.size[gaps], 1, over)
+            result.append((OFFLOAD, gaps, np.where(ev.may_offload[gaps] & self._has_room(gaps), cost, np.inf)))
+            result.append((KEEP, gaps, 1 + cost))
+        return result

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from minidnn.costs import MOST_DRAG
-from minidnn.memory.joint.facts import LONG, Facts, Gap, large, overwrites
+from minidnn.memory.joint.index import LONG, Gap, Index, large, overwrites
 from minidnn.memory.joint.linear import Rows
 from minidnn.memory.lowering.host import place
 from minidnn.memory.plan import Point
@@ -22,38 +22,38 @@ MS = 1e-3  # seconds of the unit that it counts in
 class BoundRows(Rows):
     """The program of a bound, without its budget.
 
-    memory: (row of the live bytes at an op, their constant part in MB)
-    over:   the variable of bytes beyond the budget, which `LowerBound.least` minimises; else it is 0
-    least:  MB that any plan takes, if time is no matter and tensors may be copied
-    free:   hosted tensors that may live on the device instead
-    home:   {tensor of `free` that is worth a decision: whether it lives on the device}; of a long program none, so that
-            such tensors take bytes and copies of no sure number, and none are counted between their uses
+    memory:    (row of the live bytes at an op, their constant part in MB)
+    over:      the variable of bytes beyond the budget, which `LowerBound.least` minimises; else it is 0
+    least:     MB that any plan takes, if time is no matter and tensors may be copied
+    free:      host-resident tensors that may live on the device instead
+    on_device: {tensor of `free` that is worth a decision: whether it lives on the device}; of a long program none, so
+               that such tensors take bytes and copies of no sure number, and none are counted between their uses
     """
 
-    def __init__(self, facts: Facts, windows: int, worst: int, free: frozenset[Tensor] = frozenset()) -> None:
+    def __init__(self, index: Index, windows: int, worst: int, free: frozenset[Tensor] = frozenset()) -> None:
         super().__init__()
-        self.facts, self.free, self.given = facts, free, frozenset(facts.inputs)
-        costs = facts.costs
+        self.index, self.free, self.given = index, free, frozenset(index.inputs)
+        costs = index.costs
         self.out, self.back = (rate / MB * MS for rate in (costs.bandwidth_out, costs.bandwidth_in))
-        self.most = sum(t.nbytes for t in facts.program.tensors) / MB
-        self.most += max(c[-1].algorithm.workspace for c in facts.choices) / MB
-        self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in facts.gaps) / MB  # more than all sums of bytes
-        slowest = sum(c[0].seconds for c in facts.choices) / MS
+        self.most = sum(t.nbytes for t in index.program.tensors) / MB
+        self.most += max(c[-1].algorithm.workspace for c in index.choices) / MB
+        self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in index.gaps) / MB  # more than all sums of bytes
+        slowest = sum(c[0].seconds for c in index.choices) / MS
         self.long = 100 * (slowest + self.most / self.out + self.most / self.back)  # ms: no bound is as large
-        drag = tuple(map(min, zip(*map(costs.dragged, facts.ops), strict=True)))  # (out, in), of any op
+        drag = tuple(map(min, zip(*map(costs.dragged, index.ops), strict=True)))  # (out, in), of any op
         self.drag = tuple(d * min(1.0, MOST_DRAG / sum(drag)) if d else 0.0 for d in drag)  # also of both at once
-        self.edges = _edges(facts, windows)
+        self.edges = _edges(index, windows)
         self.window = np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
-        self.stays: dict[Gap, int] = {}
-        self.copied: dict[Gap, int] = {}
-        self.again: dict[Gap, int] = {}
-        self.faster = [[self.var(high=1, whole=True) for _ in c[1:]] for c in facts.choices]
+        self.keep: dict[Gap, int] = {}
+        self.offload: dict[Gap, int] = {}
+        self.recompute: dict[Gap, int] = {}
+        self.faster = [[self.var(high=1, whole=True) for _ in c[1:]] for c in index.choices]
         for several in self.faster:
             if len(several) > 1:
                 self.row([(v, 1) for v in several], high=1)
-        worth = large(facts)
-        decided = [t for t in facts.program.hosted if t in free and t in worth] if len(facts.ops) <= LONG else []
-        self.home = {t: self.var(high=1, whole=True) for t in decided}
+        worth = large(index)
+        decided = [t for t in index.program.host_resident if t in free and t in worth] if len(index.ops) <= LONG else []
+        self.on_device = {t: self.var(high=1, whole=True) for t in decided}
         self._gaps()
         self.elapsed = [self.var(1, high=self.long) for _ in self.edges[1:]]
         self.begin = self.var(1, high=self.long)  # before the first op
@@ -67,49 +67,49 @@ class BoundRows(Rows):
     # ---- what becomes of a tensor in a gap
 
     def _gaps(self) -> None:
-        for g in self.facts.gaps:
-            if g.tensor in self.free and g.tensor not in self.home:
+        for g in self.index.gaps:
+            if g.tensor in self.free and g.tensor not in self.on_device:
                 continue
-            self.stays[g] = self.var(high=1, whole=True)
-            self.copied[g] = self.var(high=float(self.facts.may_copy(g.tensor)), whole=True)
-            if g.tensor in self.facts.maker:
-                self.again[g] = self.var(high=1, whole=True)
-            self.row([(v[g], 1) for v in (self.stays, self.copied, self.again) if g in v], low=1)
-            if g.tensor in self.home:
-                self.row([(self.stays[g], 1), (self.home[g.tensor], -1)], low=0)
+            self.keep[g] = self.var(high=1, whole=True)
+            self.offload[g] = self.var(high=float(self.index.may_offload(g.tensor)), whole=True)
+            if g.tensor in self.index.maker:
+                self.recompute[g] = self.var(high=1, whole=True)
+            self.row([(v[g], 1) for v in (self.keep, self.offload, self.recompute) if g in v], low=1)
+            if g.tensor in self.on_device:
+                self.row([(self.keep[g], 1), (self.on_device[g.tensor], -1)], low=0)
 
     def _from_host(self, t: Tensor) -> tuple[float, list[tuple[int, float]]]:
-        """The bytes in MB that come from the host, or go back there, for sure, and less these for a tensor at home on
+        """The bytes in MB that come from the host, or go back there, for sure, and less these for a tensor on
         the device. Bytes of tensors that are not worth a decision are not counted."""
-        if t in self.home:
-            return t.nbytes / MB, [(self.home[t], -t.nbytes / MB)]
+        if t in self.on_device:
+            return t.nbytes / MB, [(self.on_device[t], -t.nbytes / MB)]
         return (0.0 if t in self.free else t.nbytes / MB), []
 
     # ---- time
 
     def _time(self) -> None:
         """Rows of elapsed time. A rerun may come long before its window, so reruns count in sums from the start."""
-        facts = self.facts
+        index = self.index
         reruns: dict[int, list[tuple[int, float]]] = defaultdict(list)  # {window: (runs, ms)}
         for maker, gaps in self._by_maker().items():
-            ms = facts.choices[maker][-1].seconds / MS
+            ms = index.choices[maker][-1].seconds / MS
             if len(gaps) == 1:
                 for g in gaps[0]:
-                    reruns[self.window[g.use]].append((self.again[g], -ms))
+                    reruns[self.window[g.use]].append((self.recompute[g], -ms))
                 continue
             runs = self.var(high=max(map(len, gaps)))
             for of_one in gaps:
-                self.row([(runs, 1), *((self.again[g], -1) for g in of_one)], low=0)
+                self.row([(runs, 1), *((self.recompute[g], -1) for g in of_one)], low=0)
             reruns[self.window[max(g.use for of_one in gaps for g in of_one)]].append((runs, -ms))
         slack = None
         for w, d in enumerate(self.elapsed):
             ops = range(self.edges[w], self.edges[w + 1])
-            slow = sum(facts.choices[p][0].seconds for p in ops) / MS
+            slow = sum(index.choices[p][0].seconds for p in ops) / MS
             own = [(d, 1.0)]
             for p in ops:
-                least = facts.choices[p][0].seconds
+                least = index.choices[p][0].seconds
                 own += [
-                    (v, (least - c.seconds) / MS) for v, c in zip(self.faster[p], facts.choices[p][1:], strict=True)
+                    (v, (least - c.seconds) / MS) for v, c in zip(self.faster[p], index.choices[p][1:], strict=True)
                 ]
             own += self._dragged(w)
             self.row(own, low=slow)
@@ -120,59 +120,59 @@ class BoundRows(Rows):
     def _dragged(self, w: int) -> list[tuple[int, float]]:
         """The elapsed time of a window, less the work that its copies take from its ops: at least as much as they take
         from any one op. Copies before the first op take nothing."""
-        found = []
+        result = []
         for total, rate, drag in zip((self.gone, self.came), (self.out, self.back), self.drag, strict=True):
             if drag:
-                found.append((total[w], -drag / rate))
+                result.append((total[w], -drag / rate))
                 if w:
-                    found.append((total[w - 1], drag / rate))
+                    result.append((total[w - 1], drag / rate))
                 elif total is self.came:
-                    found.append((self.begin, drag))
-        return found
+                    result.append((self.begin, drag))
+        return result
 
     def _by_maker(self) -> dict[Point, list[list[Gap]]]:
         """{maker: for each of its results the gaps that a rerun could end}."""
-        found: dict[Point, dict[Tensor, list[Gap]]] = defaultdict(lambda: defaultdict(list))
-        for g in self.again:
-            found[self.facts.maker[g.tensor]][g.tensor].append(g)
-        return {maker: list(gaps.values()) for maker, gaps in found.items()}
+        result: dict[Point, dict[Tensor, list[Gap]]] = defaultdict(lambda: defaultdict(list))
+        for g in self.recompute:
+            result[self.index.maker[g.tensor]][g.tensor].append(g)
+        return {maker: list(gaps.values()) for maker, gaps in result.items()}
 
     # ---- copies
 
     def _copies(self) -> None:
         """Rows of the bytes that have been copied by the end of each window."""
-        facts = self.facts
+        index = self.index
         leaves: dict[Tensor, int] = {}  # whether it is copied out at all
         written: dict[int, list[tuple[int, float]]] = defaultdict(list)
         ended: dict[int, list[Gap]] = defaultdict(list)
         come, less = np.zeros(len(self.elapsed)), defaultdict[int, list[tuple[int, float]]](list)  # at their first use
-        go = np.zeros(len(self.elapsed))  # new values of hosted tensors
-        for t, p in facts.arrives.items():
+        go = np.zeros(len(self.elapsed))  # new values of host-resident tensors
+        for t, p in index.arrives.items():
             sure, terms = self._from_host(t)
             come[self.window[p]] += sure
             less[self.window[p]] += terms
         changed: list[tuple[int, float]] = []
-        for t in facts.program.hosted:
-            if facts.writers[t]:
+        for t in index.program.host_resident:
+            if index.writers[t]:
                 sure, terms = self._from_host(t)
-                w = self.window[facts.writers[t][-1]]
+                w = self.window[index.writers[t][-1]]
                 go[w] += sure
                 written[w] += terms
                 changed += terms
-        for g, copied in self.copied.items():
+        for g, offload in self.offload.items():
             ended[self.window[g.use]].append(g)
             if g.tensor in self.given:
                 continue
             if g.tensor not in leaves:
                 leaves[g.tensor] = self.var(high=1)
-                first = facts.writers[g.tensor][0] if facts.writers[g.tensor] else 0
+                first = index.writers[g.tensor][0] if index.writers[g.tensor] else 0
                 written[self.window[first]].append((leaves[g.tensor], g.tensor.nbytes / MB))
-            self.row([(leaves[g.tensor], 1), (copied, -1)], low=0)
+            self.row([(leaves[g.tensor], 1), (offload, -1)], low=0)
         self._on_host(leaves)
         may = must = first_time = None
         for w, d in enumerate(self.elapsed):
             may = self._sum(may, written[w], go[w])
-            returned = [(self.copied[g], g.tensor.nbytes / MB) for g in ended[w]]
+            returned = [(self.offload[g], g.tensor.nbytes / MB) for g in ended[w]]
             must = self._sum(must, [*returned, *less[w]], come[w])
             crossing = zip(ended[w], returned, strict=True)
             first_time = self._sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in self.given])
@@ -186,19 +186,19 @@ class BoundRows(Rows):
             self.row([(self.gone[w], 1), (first_time, -1)], low=0)
         if go.any():
             self.row([(self.gone[-1], 1), *((v, -factor) for v, factor in changed)], low=float(go.sum()))
-        at_once = [self._from_host(t) for t, p in facts.arrives.items() if p == 0]
+        at_once = [self._from_host(t) for t, p in index.arrives.items() if p == 0]
         less_at_once = [(v, -factor) for _, terms in at_once for v, factor in terms]
         self.row([(self.begin, self.back), *less_at_once], low=sum(sure for sure, _ in at_once))
 
     def _on_host(self, leaves: Mapping[Tensor, int]) -> None:
         """A row of the host's bytes, each tensor with a place of its own; none with a ring."""
-        facts = self.facts
-        if facts.host_room is None or facts.costs.staging is not None:
+        index = self.index
+        if index.host_room is None or index.costs.staging is not None:
             return
-        at_home = sum(place(t, facts.costs) for t in self.home) / MB
-        terms = [(v, facts.place(t) / MB) for t, v in leaves.items()]
-        terms += [(home, -place(t, facts.costs) / MB) for t, home in self.home.items()]
-        self.row(terms, high=max(0, facts.host_room) / MB - at_home)
+        all_on_host = sum(place(t, index.costs) for t in self.on_device) / MB
+        terms = [(v, index.place(t) / MB) for t, v in leaves.items()]
+        terms += [(on_device, -place(t, index.costs) / MB) for t, on_device in self.on_device.items()]
+        self.row(terms, high=max(0, index.host_room) / MB - all_on_host)
 
     def _sum(self, before: int | None, terms: Sequence[tuple[int, float]], more: float = 0.0) -> int:
         """A running sum: the one before, these terms and `more`."""
@@ -211,33 +211,33 @@ class BoundRows(Rows):
 
     def _memory(self, worst: int) -> None:
         """Rows of live bytes at the worst ops of each window."""
-        facts = self.facts
+        index = self.index
         base, discounts = self._own_bytes()
         change: dict[Point, list[tuple[int, float]]] = defaultdict(list)  # of bytes that stay
         left: dict[Point, list[tuple[int, float]]] = defaultdict(list)  # of bytes that leave
         ended: dict[Point, list[tuple[int, float]]] = defaultdict(list)  # of bytes that came back
-        come = np.zeros(len(facts.ops))
-        for g, stays in self.stays.items():
+        come = np.zeros(len(index.ops))
+        for g, keep in self.keep.items():
             size = g.tensor.nbytes / MB
-            change[g.last + 1].append((stays, size))
-            change[g.use].append((stays, -size))
-            ended[g.use].append((self.copied[g], size))
+            change[g.last + 1].append((keep, size))
+            change[g.use].append((keep, -size))
+            ended[g.use].append((self.offload[g], size))
             if g.crosses and g.tensor not in self.given:
-                left[g.last + 1].append((self.copied[g], size))
-        for t, p in facts.arrives.items():
+                left[g.last + 1].append((self.offload[g], size))
+        for t, p in index.arrives.items():
             sure, terms = self._from_host(t)
             come[p] += sure
             ended[p] += terms
-        for t, home in self.home.items():
-            change[0].append((home, t.nbytes / MB))
-            change[facts.uses[t][0]].append((home, -t.nbytes / MB))
-            change[facts.uses[t][-1] + 1].append((home, t.nbytes / MB))
+        for t, on_device in self.on_device.items():
+            change[0].append((on_device, t.nbytes / MB))
+            change[index.uses[t][0]].append((on_device, -t.nbytes / MB))
+            change[index.uses[t][-1] + 1].append((on_device, t.nbytes / MB))
         self.least = self._least(base, discounts)
         chosen = self._worst(base, worst)
         stay = gone = came = None
         behind: list[list[tuple[int, float]]] = [[], [], []]
         arrived = 0.0
-        for p in range(len(facts.ops)):
+        for p in range(len(index.ops)):
             for pending, more in zip(behind, (change[p], left[p], ended[p]), strict=True):
                 pending += more
             arrived += come[p]
@@ -254,23 +254,24 @@ class BoundRows(Rows):
             self.row([(out, 1), (self.gone[w], -1)], high=0)
             self.row([(early, 1), (came, 1), *([(self.came[w - 1], -1)] if w else [])], low=0)
             terms = [(stay, 1.0), (gone, 1.0), (out, -1.0), (early, 1.0), (self.over, -1.0)]
-            lean = facts.choices[p][0].algorithm.workspace
-            for v, c in zip(self.faster[p], facts.choices[p][1:], strict=True):
+            lean = index.choices[p][0].algorithm.workspace
+            for v, c in zip(self.faster[p], index.choices[p][1:], strict=True):
                 terms.append((v, (c.algorithm.workspace - lean) / MB))
             terms += discounts.get(p, [])
             self.memory.append((self.row(terms), base[p] + lean / MB))
 
     def _own_bytes(self) -> tuple[np.ndarray, dict[Point, list[tuple[int, float]]]]:
-        """(MB of carried tensors and of each op's own, for sure; {op: (variable, -MB) of bytes that may be shared})."""
-        facts = self.facts
-        carried = sum(room(facts.program, t) for t in facts.carried) / MB
-        base = np.full(len(facts.ops), carried)
-        gap = {(g.tensor, g.last): g for g in facts.gaps}
+        """(MB of persistent tensors and of each op's own, for sure; {op: (variable, -MB) of bytes that may be
+        shared})."""
+        index = self.index
+        persistent = sum(room(index.program, t) for t in index.persistent) / MB
+        base = np.full(len(index.ops), persistent)
+        gap = {(g.tensor, g.last): g for g in index.gaps}
         discounts: dict[Point, list[tuple[int, float]]] = {}
-        for p, op in enumerate(facts.ops):
-            base[p] += sum(t.nbytes for t in op.tensors if t not in facts.carried) / MB
+        for p, op in enumerate(index.ops):
+            base[p] += sum(t.nbytes for t in op.tensors if t not in index.persistent) / MB
             pairs: dict[Tensor, list[Tensor]] = defaultdict(list)
-            for read, write in overwrites(facts, p):
+            for read, write in overwrites(index, p):
                 pairs[write].append(read)
             for write, reads in pairs.items():
                 shared = {a: min(a.nbytes, write.nbytes) / MB for a in reads}
@@ -280,7 +281,7 @@ class BoundRows(Rows):
                 for a, n in shared.items():
                     if (a, p) in gap and n > sure:
                         taken = self.var(high=1)
-                        self.row([(taken, 1), (self.stays[gap[a, p]], 1)], high=1)
+                        self.row([(taken, 1), (self.keep[gap[a, p]], 1)], high=1)
                         maybe.append(taken)
                         discounts.setdefault(p, []).append((taken, sure - n))
                 if len(maybe) > 1:
@@ -290,31 +291,31 @@ class BoundRows(Rows):
     def _least(self, base: np.ndarray, discounts: Mapping[Point, Sequence[tuple[int, float]]]) -> float:
         """The largest need of any op in MB: its operands and the leanest workspace, with all bytes shared that may
         be."""
-        needs = base + [c[0].algorithm.workspace / MB for c in self.facts.choices]
+        needs = base + [c[0].algorithm.workspace / MB for c in self.index.choices]
         for p, several in discounts.items():
             needs[p] += sum(factor for _, factor in several)
         return float(needs.max())
 
     def _worst(self, base: np.ndarray, count: int) -> set[Point]:
         """The ops of each window that would have most live bytes if nothing left, with and without workspaces."""
-        facts = self.facts
-        change = np.zeros(len(facts.ops) + 1)
-        for g in facts.gaps:
+        index = self.index
+        change = np.zeros(len(index.ops) + 1)
+        for g in index.gaps:
             change[g.last + 1] += g.tensor.nbytes / MB
             change[g.use] -= g.tensor.nbytes / MB
         live = base + np.cumsum(change)[:-1]
-        live += [c[-1].algorithm.workspace / MB for c in facts.choices]
-        found: set[Point] = set()
+        live += [c[-1].algorithm.workspace / MB for c in index.choices]
+        result: set[Point] = set()
         for lo, hi in zip(self.edges, self.edges[1:], strict=False):
             ops = sorted(range(lo, hi), key=lambda p: -live[p])
-            found.update(ops[:count])
-            found.update([p for p in ops if self.faster[p]][:count])
-        return found
+            result.update(ops[:count])
+            result.update([p for p in ops if self.faster[p]][:count])
+        return result
 
 
-def _edges(facts: Facts, windows: int) -> list[Point]:
+def _edges(index: Index, windows: int) -> list[Point]:
     """The first ops of the windows, and the number of ops. Windows are alike in time, and a little in number of ops."""
-    seconds = np.array([c[-1].seconds for c in facts.choices])
+    seconds = np.array([c[-1].seconds for c in index.choices])
     weight = seconds / seconds.sum() + 0.3 / len(seconds)
     share = np.concatenate(([0.0], np.cumsum(weight / weight.sum())))
     firsts = np.searchsorted(share, np.arange(1, windows) / windows)
@@ -323,7 +324,7 @@ def _edges(facts: Facts, windows: int) -> list[Point]:
 
 def _joined(terms: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     """The terms with each variable once, without those that cancel out."""
-    found: dict[int, float] = defaultdict(float)
+    result: dict[int, float] = defaultdict(float)
     for variable, factor in terms:
-        found[variable] += factor
-    return [(v, f) for v, f in found.items() if f]
+        result[variable] += factor
+    return [(v, f) for v, f in result.items() if f]

@@ -12,20 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.placement import homes
-from minidnn.memory.lowering.staging import LEGS
+from minidnn.memory.lowering.placement import persistent_layout
+from minidnn.memory.lowering.staging import STAGING_SLOTS
 from minidnn.memory.schedule import BLOCK, aligned, stored_bound
 from minidnn.program import Program, Tensor
 
 
 def fixed(program: Program) -> int:
-    """Bytes of the host that every plan of the program takes: homes, outputs, and two places for each input."""
-    return _taken(program, frozenset())
+    """Bytes of the host that every plan of the program takes: host-resident tensors, outputs, and two places for each
+    input."""
+    return _fixed_bytes(program, frozenset())
 
 
 def fixed_together(programs: Sequence[Program]) -> int:
-    """`fixed` of all programs of a net, which share the homes."""
-    return homes(*programs).host_bytes + sum(fixed(program) - homes(program).host_bytes for program in programs)
+    """`fixed` of all programs of a net, which share the persistent layout."""
+    return persistent_layout(*programs).host_bytes + sum(
+        fixed(program) - persistent_layout(program).host_bytes for program in programs
+    )
 
 
 def place(t: Tensor, costs: Costs) -> int:
@@ -37,15 +40,15 @@ def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozense
     """Bytes of the host's budget that are left for what may travel; below 0 if even less than `fixed` may be taken.
     None: there is no budget, or all of the program has room.
 
-    free: hosted tensors that may live on the device instead: they count as such that may travel
+    free: host-resident tensors that may live on the device instead: they count as such that may travel
     """
     if costs.host is None:
         return None
-    left = costs.host - _taken(program, free)
-    lasting = frozenset((*program.inputs, *program.carried, *program.outputs, *program.hosted)) - free
+    left = costs.host - _fixed_bytes(program, free)
+    lasting = frozenset((*program.inputs, *program.persistent, *program.outputs, *program.host_resident)) - free
     may = [t for t in program.tensors if t not in lasting]
     if costs.staging is not None and may:
-        ring = costs.staging.ring or LEGS * max(aligned(t.nbytes, BLOCK) for t in may)
+        ring = costs.staging.ring or STAGING_SLOTS * max(aligned(t.nbytes, BLOCK) for t in may)
         left -= aligned(ring, BLOCK)
         if costs.staging.disk is not None and left >= BLOCK:
             return None
@@ -53,11 +56,11 @@ def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozense
 
 
 def may_lack_room(program: Program, costs: Costs) -> bool:
-    """Whether the host has too little room for all that might be there, carried tensors among it."""
-    return host_room(program.hosting(program.movable), costs, program.movable) is not None
+    """Whether the host has too little room for all that might be there, persistent tensors among it."""
+    return host_room(program.with_host_resident(program.movable), costs, program.movable) is not None
 
 
-def _taken(program: Program, free: frozenset[Tensor]) -> int:
-    """`fixed`, without homes of `free` tensors."""
-    there = dict.fromkeys((*program.hosted, *program.inputs, *program.outputs))
+def _fixed_bytes(program: Program, free: frozenset[Tensor]) -> int:
+    """`fixed`, without host bytes of `free` tensors."""
+    there = dict.fromkeys((*program.host_resident, *program.inputs, *program.outputs))
     return sum(aligned(t.nbytes) * (2 if t in program.inputs else 1) for t in there if t not in free)

@@ -1,15 +1,15 @@
 """The lowering: turns a complete Plan into a list of instructions on streams. It obeys; it never chooses.
 
 The order of instructions at one point p is fixed:
-  (1) copies out of stays that began before p
+  (1) copies out of residencies that began before p
   (2) waits for copies out, and Frees
   (3) Allocs for copies back, and those copies, the one first that is waited for first
-  (4) copies out of stays that came back in (3)
+  (4) copies out of residencies that came back in (3)
   (5) waits for arrivals
   (6) Allocs of writes and workspaces
   (7) Compute
 
-A slot is never freed. Where a stay leaves a slot by a trip, (2) waits for the copy out all the same.
+A slot is never freed. Where a residency leaves a slot by an offload, (2) waits for the copy out all the same.
 
 A communication between ranks takes the place of (7), on the stream net, and compute goes on. Compute waits for it
 before an op that reads what it wrote, and before the bytes that it used are written or freed.
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from minidnn.memory.plan import Plan, Point, Slot, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Point, Slot
 from minidnn.memory.schedule import (
     STREAMS,
     Alloc,
@@ -37,7 +37,7 @@ from minidnn.memory.schedule import (
     Listing,
     Offload,
     Prefetch,
-    Stay,
+    Residency,
     Stream,
     Wait,
     room,
@@ -48,69 +48,72 @@ from minidnn.program import Op, Program, Tensor
 # ---- residencies -------------------------------------------------------------------------------------
 
 
-def residencies(program: Program, plan: Plan) -> list[Stay]:
-    """Every stay of every tensor: its accesses in plan.order, cut by the plan's trips."""
+def residencies_of(program: Program, plan: Plan) -> list[Residency]:
+    """Every residency of every tensor: its accesses in plan.order, cut by the plan's offload intervals."""
     end = len(plan.order)
     accesses: dict[Tensor, list[tuple[Point, bool]]] = defaultdict(list)  # (point, begins a new value)
-    for t in program.carried:
+    for t in program.persistent:
         accesses[t] = []
     for p, op in enumerate(plan.order):
-        if op in plan.beside:
+        if op in plan.host_ops:
             continue
         reads = set(op.reads)
         for t in op.tensors:
             accesses[t].append((p, t not in reads))
         if plan.algorithm[op].workspace:
             accesses[workspace_of(op, plan.algorithm[op])].append((p, True))
-    trips: dict[Tensor, list[Trip]] = defaultdict(list)
-    for trip in plan.trips:
-        trips[trip.tensor].append(trip)
-    carried, outputs = set(program.carried), set(program.outputs)
-    stays: list[Stay] = []
+    offloads: dict[Tensor, list[OffloadInterval]] = defaultdict(list)
+    for offload in plan.offloads:
+        offloads[offload.tensor].append(offload)
+    persistent, outputs = set(program.persistent), set(program.outputs)
+    residencies: list[Residency] = []
     for t, uses in accesses.items():
-        own = sorted(trips.get(t, ()), key=lambda trip: -1 if trip.free is None else trip.free)
-        stays += _stays_of(t, uses, own, end, t in carried, t in outputs, t in plan.hold, plan.order)
-    return stays
+        own = sorted(offloads.get(t, ()), key=lambda offload: -1 if offload.free_at is None else offload.free_at)
+        residencies += _residencies_of_one(t, uses, own, end, t in persistent, t in outputs, t in plan.hold, plan.order)
+    return residencies
 
 
-def _stays_of(
+def _residencies_of_one(
     t: Tensor,
     uses: Sequence[tuple[Point, bool]],
-    trips: list[Trip],
+    offloads: list[OffloadInterval],
     end: Point,
-    carried: bool,
+    persistent: bool,
     output: bool,
     hold: bool,
     order: Sequence[Op],
-) -> list[Stay]:
-    """The stays of one tensor, in order of time. `uses`: its accesses as (point, begins a new value)."""
-    done: list[Stay] = []
-    current: Stay | None = None
+) -> list[Residency]:
+    """The residencies of one tensor, in order of time. `uses`: its accesses as (point, begins a new value)."""
+    done: list[Residency] = []
+    current: Residency | None = None
 
-    def begin(p: Point, trip: Trip | None = None) -> Stay:
-        return Stay(t, len(done), p, p, arrives=trip)
+    def begin(p: Point, offload: OffloadInterval | None = None) -> Residency:
+        return Residency(t, len(done), p, p, arrives=offload)
 
-    def leave(trip: Trip) -> Stay | None:
-        """End the current stay by a trip. Returns the stay that begins where the trip comes back, if it does."""
-        if current is None or trip.free is None or trip.free < current.lo:
-            raise ValueError(f"a trip of {t.name} begins at point {trip.free}, where it is not on the device")
-        current.hi, current.leaves = max(trip.free, current.hi), trip
+    def leave(offload: OffloadInterval) -> Residency | None:
+        """End the current residency by an offload. Returns the residency that begins where the offload interval comes
+        back, if it does."""
+        if current is None or offload.free_at is None or offload.free_at < current.lo:
+            raise ValueError(
+                f"an offload interval of {t.name} begins at point {offload.free_at}, where it is not on the device"
+            )
+        current.hi, current.leaves = max(offload.free_at, current.hi), offload
         done.append(current)
-        return None if trip.back is None else begin(trip.back, trip)
+        return None if offload.prefetch_at is None else begin(offload.prefetch_at, offload)
 
-    if trips and trips[0].free is None:
-        first = trips.pop(0)
-        if first.back is None:
+    if offloads and offloads[0].free_at is None:
+        first = offloads.pop(0)
+        if first.prefetch_at is None:
             return []
-        current = begin(first.back, first)
-    elif carried or hold:
+        current = begin(first.prefetch_at, first)
+    elif persistent or hold:
         current = begin(0)
-    if hold and (len(trips) > 1 or any(trip.back is not None for trip in trips)):
+    if hold and (len(offloads) > 1 or any(offload.prefetch_at is not None for offload in offloads)):
         raise ValueError(f"{t.name} is held for the whole step and cannot travel within it")
     for p, new in uses:
-        while trips and trips[0].free is not None and trips[0].free <= p:
-            current = leave(trips.pop(0))
-        if new and current is not None and not (carried or hold):
+        while offloads and offloads[0].free_at is not None and offloads[0].free_at <= p:
+            current = leave(offloads.pop(0))
+        if new and current is not None and not (persistent or hold):
             done.append(current)
             current = None
         if current is None:
@@ -118,10 +121,10 @@ def _stays_of(
                 raise ValueError(f"{order[p].name} at point {p} reads {t.name}, which is not on the device then")
             current = begin(p)
         current.hi = max(current.hi, p + 1)
-    while trips:
-        current = leave(trips.pop(0))
+    while offloads:
+        current = leave(offloads.pop(0))
     if current is not None:
-        if carried or output or hold:
+        if persistent or output or hold:
             current.hi = end
         done.append(current)
     if hold:
@@ -130,8 +133,9 @@ def _stays_of(
     return done
 
 
-def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
-    """The buffers of these stays. A buffer that stays share lives from the first of them to the last, gaps included."""
+def group(program: Program, plan: Plan, residencies: Sequence[Residency]) -> list[Buffer]:
+    """The buffers of these residencies. A buffer that residencies share lives from the first of them to the last, gaps
+    included."""
     end = len(plan.order)
     share: dict[Tensor | tuple[Tensor, Point], Tensor | Slot] = {}
     for key, holder in plan.share.items():
@@ -139,17 +143,17 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
             raise ValueError(f"the workspace of {key.name} is to share bytes, but the op never runs")
         share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = holder
 
-    def target(s: Stay) -> Tensor | Slot | None:
-        """Whose bytes the stay takes; None: bytes of its own."""
+    def target(s: Residency) -> Tensor | Slot | None:
+        """Whose bytes the residency takes; None: bytes of its own."""
         if s.arrives is not None:
-            return s.arrives.into  # a copy back goes where its trip says
+            return s.arrives.into  # a copy back goes where its offload interval says
         return share.get((s.tensor, s.lo)) or share.get(s.tensor)
 
-    carried = set(program.carried)
+    persistent = set(program.persistent)
     buffers: list[Buffer] = []
     slots: dict[Slot, Buffer] = {}
     latest: dict[Tensor, Buffer] = {}
-    for s in sorted(stays, key=lambda s: (s.lo, target(s) is not None)):
+    for s in sorted(residencies, key=lambda s: (s.lo, target(s) is not None)):
         to = target(s)
         if isinstance(to, Slot):
             if to not in slots:
@@ -161,11 +165,11 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
                 raise ValueError(f"{s.tensor.name} is to share the bytes of {to.name}, which is not on the device yet")
             b = latest[to]
         else:
-            b = Buffer(0, s.lo, s.hi, home=s.tensor in carried and s.lo == 0 and s.hi == end)
+            b = Buffer(0, s.lo, s.hi, persistent=s.tensor in persistent and s.lo == 0 and s.hi == end)
             buffers.append(b)
         b.nbytes = max(b.nbytes, room(program, s.tensor))
         b.hi = max(b.hi, s.hi)
-        b.stays.append(s)
+        b.residencies.append(s)
         s.buffer = latest[s.tensor] = b
     return [b for b in buffers if b.nbytes]
 
@@ -204,10 +208,12 @@ class Lowering:
         self.instructions: list[Instruction] = []
         self.clocks = Clocks()
         self.last_compute: int | None = None
-        self.written: dict[Stay, int] = {}  # the last instruction that wrote the stay: a Compute or a Prefetch
-        self.received: dict[Stay, int] = {}  # the communication that wrote the stay
+        # the last instruction that wrote the residency: a Compute or a Prefetch
+        self.written: dict[Residency, int] = {}
+        self.received: dict[Residency, int] = {}  # the communication that wrote the residency
         self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of the buffer, and communications of it
-        self.last_freed: dict[Stream, int] = {}  # the newest of these whose buffer was freed, or whose stay left a slot
+        # the newest of these whose buffer was freed, or whose residency left a slot
+        self.last_freed: dict[Stream, int] = {}
         self.host_write: dict[Tensor, int] = {}  # the last write of the tensor's place on the host
         self.host_reads: dict[Tensor, dict[Stream, int]] = defaultdict(dict)  # the last read since, by each stream
 
@@ -223,23 +229,23 @@ class Lowering:
             self.emit(Wait(stream, on))
             self.clocks.wait(stream, on)
 
-    def offload(self, s: Stay) -> None:
+    def offload(self, s: Residency) -> None:
         self.wait("out", self.written.get(s))
         self.before_host_write("out", s.tensor)
         index = self.emit(Offload(s))
         self.copies[s.buffer].append(index)
-        self.host_written(s.tensor, index)
+        self.after_host_write(s.tensor, index)
 
     def before_host_write(self, stream: Stream, t: Tensor) -> None:
         """Make the stream wait for all that has accessed the tensor's place on the host."""
         for index in (self.host_write.get(t), *self.host_reads[t].values()):
             self.wait(stream, index)
 
-    def host_written(self, t: Tensor, index: int) -> None:
+    def after_host_write(self, t: Tensor, index: int) -> None:
         self.host_write[t] = index
         self.host_reads[t].clear()
 
-    def prefetch(self, s: Stay) -> None:
+    def prefetch(self, s: Residency) -> None:
         for index in self.former_users(s):
             self.wait("in", index)
         self.wait("in", self.host_write.get(s.tensor))
@@ -247,7 +253,7 @@ class Lowering:
             self.wait("in", index)
         self.written[s] = self.host_reads[s.tensor]["in"] = self.emit(Prefetch(s))
 
-    def former_users(self, s: Stay) -> Iterable[int | None]:
+    def former_users(self, s: Residency) -> Iterable[int | None]:
         """Instructions after which the bytes are free that a copy back or a communication takes.
 
         Compute or a copy out may have used the bytes before. Compute's last instruction may come before compute waited
@@ -255,7 +261,7 @@ class Lowering:
         return self.last_compute, *self.last_freed.values()
 
     def leave(self, b: Buffer) -> None:
-        """A stay leaves a slot, which is not freed: make compute wait for the copies out as it would at a Free."""
+        """A residency leaves a slot, which is not freed: make compute wait for the copies out as it would at a Free."""
         self.settle(self.copies.get(b, ()))
 
     def free(self, b: Buffer) -> None:
@@ -292,7 +298,7 @@ class Lowering:
         for t in x.op.reads:
             self.host_reads[t]["host"] = index
         for t in x.op.writes:
-            self.host_written(t, index)
+            self.after_host_write(t, index)
         return index
 
     def compute(self, x: Compute) -> int:
@@ -307,61 +313,66 @@ class Lowering:
         return index
 
 
-def _arrival(s: Stay) -> Point:
-    """The point at which compute waits for the stay's copy back."""
-    assert s.arrives is not None and s.arrives.arrive is not None
-    return s.arrives.arrive
+def _arrival(s: Residency) -> Point:
+    """The point at which compute waits for the residency's copy back."""
+    assert s.arrives is not None and s.arrives.needed_at is not None
+    return s.arrives.needed_at
 
 
 def _check_host(program: Program, emitter: Lowering, op: Op, p: Point) -> None:
     """Raise ValueError if the host has never had what the op reads, or the op writes what lives on the device."""
-    known = {*program.inputs, *program.hosted, *emitter.host_write}
+    known = {*program.inputs, *program.host_resident, *emitter.host_write}
     if absent := next((t for t in op.reads if t not in known), None):
         raise ValueError(
-            f"{op.name} at point {p}, which the host runs, reads {absent.name}, which is not on the host: let a trip "
+            f"{op.name} at point {p}, which the host runs, reads {absent.name}, which is not on the host: let an "
+            f"offload interval "
             "bring it there before, or let it live there"
         )
-    carried = set(program.carried)
-    if there := next((t for t in op.writes if t in carried), None):
+    persistent = set(program.persistent)
+    if there := next((t for t in op.writes if t in persistent), None):
         raise ValueError(f"{op.name}, which the host runs, writes {there.name}, which lives on the device")
 
 
 def lower(program: Program, plan: Plan) -> Listing:
     """The instructions of a complete plan, without offsets. Raises ValueError if the plan contradicts itself."""
-    program = program.hosting(plan.hosted)
-    stays = residencies(program, plan)
-    return issue(program, plan, stays, group(program, plan, stays), Lowering())
+    program = program.with_host_resident(plan.host_resident)
+    residencies = residencies_of(program, plan)
+    return issue(program, plan, residencies, group(program, plan, residencies), Lowering())
 
 
-def issue(program: Program, plan: Plan, stays: Sequence[Stay], buffers: Sequence[Buffer], emitter: Lowering) -> Listing:
-    """The instructions of a complete plan with these stays and buffers. Raises ValueError like `lower`."""
+def issue(
+    program: Program, plan: Plan, residencies: Sequence[Residency], buffers: Sequence[Buffer], emitter: Lowering
+) -> Listing:
+    """The instructions of a complete plan with these residencies and buffers. Raises ValueError like `lower`."""
     order, end = plan.order, len(plan.order)
     written: dict[Point, list[Buffer]] = defaultdict(list)
     fetched: dict[Point, list[Buffer]] = defaultdict(list)
     ends: dict[Point, list[Buffer]] = defaultdict(list)
-    starts: dict[Point, list[Stay]] = defaultdict(list)
-    comes: dict[Point, list[Stay]] = defaultdict(list)
-    outs: dict[Point, list[Stay]] = defaultdict(list)
-    arrivals: dict[Point, list[Stay]] = defaultdict(list)
-    leaves: dict[Point, list[Stay]] = defaultdict(list)
+    starts: dict[Point, list[Residency]] = defaultdict(list)
+    comes: dict[Point, list[Residency]] = defaultdict(list)
+    outs: dict[Point, list[Residency]] = defaultdict(list)
+    arrivals: dict[Point, list[Residency]] = defaultdict(list)
+    leaves: dict[Point, list[Residency]] = defaultdict(list)
     for b in buffers:
-        if not b.home:
-            (fetched if b.stays[0].arrives and b.lo == b.stays[0].lo else written)[b.lo].append(b)
+        if not b.persistent:
+            (fetched if b.residencies[0].arrives and b.lo == b.residencies[0].lo else written)[b.lo].append(b)
             ends[b.hi].append(b)
-    for s in stays:
+    for s in residencies:
         if s.tensor.nbytes == 0:
             continue
         starts[s.lo].append(s)
-        if s.leaves is not None and s.leaves.out is not None:
-            outs[s.leaves.out].append(s)
+        if s.leaves is not None and s.leaves.offload_at is not None:
+            outs[s.leaves.offload_at].append(s)
             if s.buffer.name:
                 leaves[s.hi].append(s)
         if s.arrives is not None:
-            if s.arrives.arrive is None:
-                raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but does not say when it arrives")
-            comes[s.lo if s.arrives.back is None else s.arrives.back].append(s)
-            arrivals[s.arrives.arrive].append(s)
-    now: dict[Tensor, Stay] = {}
+            if s.arrives.needed_at is None:
+                raise ValueError(
+                    f"an offload interval of {s.tensor.name} comes back at {s.lo} but does not say when it arrives"
+                )
+            comes[s.lo if s.arrives.prefetch_at is None else s.arrives.prefetch_at].append(s)
+            arrivals[s.arrives.needed_at].append(s)
+    now: dict[Tensor, Residency] = {}
     runs: dict[Op, int] = defaultdict(int)
     points: list[int] = []
     for p in range(end + 1):
@@ -389,7 +400,7 @@ def issue(program: Program, plan: Plan, stays: Sequence[Stay], buffers: Sequence
             emitter.emit(Alloc(b))
         op = order[p]
         algorithm = plan.algorithm[op]
-        if op in plan.beside:
+        if op in plan.host_ops:
             _check_host(program, emitter, op, p)
             points.append(emitter.by_host(Compute(op, runs[op], algorithm, (), (), None, "host")))
             runs[op] += 1

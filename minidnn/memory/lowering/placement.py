@@ -38,11 +38,11 @@ def problem(buffers: Sequence[Buffer]) -> Problem:
 
 
 @dataclass(frozen=True)
-class Homes:
+class PersistentLayout:
     """Where the tensors lie that live across steps: the same in all programs of a net.
 
-    device: offsets in the arena, of carried tensors; nbytes: their total
-    host:   offsets in the host's part, of hosted tensors; host_bytes: their total
+    device: offsets in the arena, of persistent tensors; nbytes: their total
+    host:   offsets in the host's part, of host-resident tensors; host_bytes: their total
     """
 
     device: Mapping[Tensor, int]
@@ -51,11 +51,11 @@ class Homes:
     host_bytes: int
 
 
-def homes(*programs: Program) -> Homes:
-    """The homes that the programs share."""
-    carried = {t: room(program, t) for program in programs for t in program.carried}
-    hosted = {t: t.nbytes for program in programs for t in program.hosted}
-    return Homes(*_stacked(carried), *_stacked(hosted))
+def persistent_layout(*programs: Program) -> PersistentLayout:
+    """The persistent layout that the programs share."""
+    persistent = {t: room(program, t) for program in programs for t in program.persistent}
+    host_resident = {t: t.nbytes for program in programs for t in program.host_resident}
+    return PersistentLayout(*_stacked(persistent), *_stacked(host_resident))
 
 
 def _stacked(sizes: Mapping[Tensor, int]) -> tuple[dict[Tensor, int], int]:
@@ -68,22 +68,22 @@ def _stacked(sizes: Mapping[Tensor, int]) -> tuple[dict[Tensor, int], int]:
     return where, top
 
 
-def place(listing: Listing, at: Homes | None = None, enough: int = 0, quick: bool = False) -> Schedule:
+def place(listing: Listing, at: PersistentLayout | None = None, enough: int = 0, quick: bool = False) -> Schedule:
     """The listing as a schedule: every buffer with its offset, every travelling tensor with its place on the host.
 
-    at:     the homes that a net's programs share; None: this program's alone
+    at:     the persistent layout that a net's programs share; None: this program's alone
     enough: bytes; an arena of this size is as good as the lowest, for callers that only check a budget
     quick:  whether a larger arena need not be the lowest (packing.pack)
     """
     program, plan = listing.program, listing.plan
-    at = at or homes(program)
+    at = at or persistent_layout(program)
     base = at.nbytes
     end = len(plan.order)
     offset: dict[Buffer, int] = {}
     rest: list[Buffer] = []
     for b in listing.buffers:
-        if b.home:
-            offset[b] = at.device[b.stays[0].tensor]
+        if b.persistent:
+            offset[b] = at.device[b.residencies[0].tensor]
         elif b.lo == 0 and b.hi == end:
             offset[b], base = base, base + aligned(b.nbytes)
         else:
@@ -104,22 +104,26 @@ def place(listing: Listing, at: Homes | None = None, enough: int = 0, quick: boo
 
 
 def pinned(program: Program, plan: Plan) -> int:
-    """Bytes of the host that the plan pins without a ring, homes among them."""
-    return _host(Listing(program, plan, (), (), ()), homes(program))[1]
+    """Bytes of the host that the plan pins without a ring, host-resident tensors among them."""
+    return _host(Listing(program, plan, (), (), ()), persistent_layout(program))[1]
 
 
-def _host(listing: Listing, at: Homes) -> tuple[dict[Tensor, int], int]:
-    """Offsets on the host and their bytes: the homes, and a pinned place for each other travelling tensor, two for each
-    input.
+def _host(listing: Listing, at: PersistentLayout) -> tuple[dict[Tensor, int], int]:
+    """Offsets on the host and their bytes: the fixed offsets of host-resident tensors, and a pinned place for each
+    other travelling tensor, two for each input.
 
     Tensors that pass through the ring get none. No place is used again within a step.
     """
-    where = {t: at.host[t] for t in listing.program.hosted}
+    where = {t: at.host[t] for t in listing.program.host_resident}
     top = at.host_bytes
     inputs = set(listing.program.inputs)
-    ringed = {x.stay.tensor for x in listing.instructions if isinstance(x, (Offload, Prefetch)) and x.leg is not None}
-    here = (t for op in listing.plan.order if op in listing.plan.beside for t in op.tensors)
-    for t in dict.fromkeys((*listing.program.inputs, *(trip.tensor for trip in listing.plan.trips), *here)):
+    ringed = {
+        x.residency.tensor
+        for x in listing.instructions
+        if isinstance(x, (Offload, Prefetch)) and x.staging_slot is not None
+    }
+    here = (t for op in listing.plan.order if op in listing.plan.host_ops for t in op.tensors)
+    for t in dict.fromkeys((*listing.program.inputs, *(offload.tensor for offload in listing.plan.offloads), *here)):
         if t not in ringed and t not in where:
             where[t] = top
             top += aligned(t.nbytes) * (2 if t in inputs else 1)

@@ -2,9 +2,9 @@
 
 Without a disk all lie in memory. With one, memory is filled first, as far as the host budget goes, and the others go to
 the disk. Without a host budget all go there. Every place in memory holds one tensor a step, so each byte of
-it spares the disk the same traffic, unless a tensor makes several trips. Hence the rule: first the tensors that move
-most bytes for each byte that they take, and among equals those that are away for the shortest time. A disk has the
-least time to write and to read these, at the turn from forward to backward.
+it spares the disk the same traffic, unless a tensor makes several offload intervals. Hence the rule: first the tensors
+that move most bytes for each byte that they take, and among equals those that are away for the shortest time. A disk
+has the least time to write and to read these, at the turn from forward to backward.
 
 Tiers are decided last, for all programs of a net together, and change no instruction. Until then each stashed tensor
 may go to the disk, so policies see copies that are no faster than that (Costs.sustained). The bound of joint planning
@@ -49,17 +49,17 @@ def places(listing: Listing, memory: int) -> Places:
 
 def tiered(schedules: Mapping[str, Schedule], host_budget: int | None) -> dict[str, Schedule]:
     """The schedules of one net's programs, with as much in memory as the host budget has room for."""
-    found = dict(schedules)
-    if host_budget is None or not any(s.disk_bytes for s in found.values()):
-        return found
-    without = {name: _placed(s, host_budget) for name, s in found.items()}
+    result = dict(schedules)
+    if host_budget is None or not any(s.disk_bytes for s in result.values()):
+        return result
+    without = {name: _with_places(s, host_budget) for name, s in result.items()}
     if Arrangement.of("", without, None).off_device <= host_budget:  # perhaps nothing is left for the disk
         return without
-    taken = Arrangement.of("", found, None)
-    return {name: _placed(s, max(0, host_budget - taken.off_device)) for name, s in found.items()}
+    taken = Arrangement.of("", result, None)
+    return {name: _with_places(s, max(0, host_budget - taken.off_device)) for name, s in result.items()}
 
 
-def _placed(schedule: Schedule, memory: int) -> Schedule:
+def _with_places(schedule: Schedule, memory: int) -> Schedule:
     where = places(schedule, memory)
     return replace(
         schedule, store_offset=where.store, store_bytes=where.store_bytes, disk_offset=where.disk,
@@ -69,7 +69,7 @@ def _placed(schedule: Schedule, memory: int) -> Schedule:
 
 def _stashed(listing: Listing) -> dict[Tensor, None]:
     """The stashed tensors, in order of their first Stash."""
-    return dict.fromkeys(x.leg.tensor for x in listing.instructions if isinstance(x, Stash))
+    return dict.fromkeys(x.staging_slot.tensor for x in listing.instructions if isinstance(x, Stash))
 
 
 def _by_gain(listing: Listing) -> list[Tensor]:
@@ -79,7 +79,7 @@ def _by_gain(listing: Listing) -> list[Tensor]:
     absence: dict[Tensor, int] = {}  # in instructions, the shortest
     for i, x in enumerate(listing.instructions):
         if isinstance(x, (Stash, Fetch)):
-            t = x.leg.tensor
+            t = x.staging_slot.tensor
             moves[t] += 1
             if isinstance(x, Stash):
                 out[t] = i

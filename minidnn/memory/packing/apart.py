@@ -27,9 +27,9 @@ def small_apart(problem: Problem, capacity: int, steps: int) -> np.ndarray | Non
         return None
     strip = min(islice(solutions(problem.part(small)), ORDERS), key=lambda solution: solution.height)
     large = problem.part(~small)
-    found = tight(large, capacity - strip.height, steps)
-    if found is None:
+    result = tight(large, capacity - strip.height, steps)
+    if result is None:
         return None
     offset = np.zeros(len(problem), np.int64)
-    offset[~small], offset[small] = found, int(np.max(found + large.size)) + strip.offset
+    offset[~small], offset[small] = result, int(np.max(result + large.size)) + strip.offset
     return offset

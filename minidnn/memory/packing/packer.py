@@ -53,10 +53,10 @@ def pack(
     return best if best.height <= target else _lowest(itertools.chain([best], greedy), target)
 
 
-def _lowest(found: itertools.chain | itertools.islice, target: int) -> Solution:
+def _lowest(solutions: itertools.chain | itertools.islice, target: int) -> Solution:
     """The lowest of these solutions; the first that is as low as the target."""
     best: Solution | None = None
-    for solution in found:
+    for solution in solutions:
         if best is None or solution.height < best.height:
             best = solution
         if best.height <= target:

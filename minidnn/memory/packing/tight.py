@@ -44,16 +44,16 @@ def tight(problem: Problem, capacity: int, steps: int) -> np.ndarray | None:
     first, end = np.split(places.astype(np.int64), 2)
     arrays = (first, end, hi - lo, size)  # they must outlive the call
     where = np.zeros(count, np.int64)
-    found = library.tight(
+    result = library.tight(
         ctypes.c_int64(count), ctypes.c_int64(len(times) - 1), *map(_address, arrays),
         ctypes.c_int64(capacity), ctypes.c_int64(steps), _address(where),
     )  # fmt: skip
-    if found == IMPOSSIBLE:
+    if result == IMPOSSIBLE:
         raise Impossible
-    if found == NO_MEMORY:
+    if result == NO_MEMORY:
         raise MemoryError(f"packing {count} buffers")
     offset[alive] = where
-    return offset if found == FOUND else None
+    return offset if result == FOUND else None
 
 
 def _address(array: np.ndarray) -> ctypes.c_void_p:

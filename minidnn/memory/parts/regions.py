@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from minidnn.memory.parts.kinds import operands
 from minidnn.memory.parts.split import Touched, parted, refused
-from minidnn.program import FORWARD, Op, Program, Region, nbytes
+from minidnn.program import FORWARD, Op, Program, SplitRegion, nbytes
 
 LEAST = 1 << 20  # bytes of the largest tensor of a part
 MOST = 6000  # ops of a program in parts
@@ -15,7 +15,7 @@ LOWER = 0.95  # of the bytes that a step needs: parts that save less are no cand
 
 def largest(program: Program) -> int:
     """Bytes of the largest tensor that an op may take in parts; 0: there is none."""
-    return max((found.largest for op in program.ops if (found := operands(op))), default=0)
+    return max((result.largest for op in program.ops if (result := operands(op))), default=0)
 
 
 def candidates(program: Program) -> Iterator[Program]:
@@ -24,10 +24,10 @@ def candidates(program: Program) -> Iterator[Program]:
     A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count."""
     size, count, need = largest(program), 2, _need(program)
     while size >= count * LEAST:
-        found = regions(program, size // count, count)
-        if sum(len(region.ops) * region.count for region in found) > MOST:
+        result = regions(program, size // count, count)
+        if sum(len(region.ops) * region.count for region in result) > MOST:
             return
-        made = parted(program, found)
+        made = parted(program, result)
         if (now := _need(made)) < need * LOWER:
             need = now
             yield made
@@ -37,10 +37,10 @@ def candidates(program: Program) -> Iterator[Program]:
 def _need(program: Program) -> int:
     """Bytes of the op that needs most, with all that must live on the device from step to step."""
     most = max((nbytes(t for t in op.tensors if t not in program.lasting) for op in program.ops), default=0)
-    return nbytes(t for t in program.carried if t not in program.movable) + most
+    return nbytes(t for t in program.persistent if t not in program.movable) + most
 
 
-def regions(program: Program, most: int, count: int | None = None) -> tuple[Region, ...]:
+def regions(program: Program, most: int, count: int | None = None) -> tuple[SplitRegion, ...]:
     """Regions that leave ops no tensor of rows with more than `most` bytes, as far as ops may run in parts.
 
     Ops that follow each other are one region. An update waits until its region's end, and its gradient with it; at most
@@ -49,7 +49,7 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Regi
     count: how many parts all ops have, or the next larger number below twice as many that divides their rows; an op
            without one runs as a whole. None: as few as will do
     """
-    found: list[Region] = []
+    result: list[SplitRegion] = []
     region: list[Op] = []
     inside, behind, parts, waiting = Touched(), Touched(), 0, 0
     for op in program.ops:
@@ -60,27 +60,27 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Regi
         apart = region and (region[0].during in FORWARD) != (op.during in FORWARD)
         if waiting > most or (wanted and (wanted != parts or apart or behind.before(op))):
             if region:
-                found.append(Region(tuple(op.name for op in region), parts))
+                result.append(SplitRegion(tuple(op.name for op in region), parts))
             region, inside, behind, waiting = [], Touched(), Touched(), 0
         if wanted:
             parts = wanted
             region.append(op)
             inside.add(op)
-    return (*found, Region(tuple(op.name for op in region), parts)) if region else tuple(found)
+    return (*result, SplitRegion(tuple(op.name for op in region), parts)) if region else tuple(result)
 
 
 def _parts(program: Program, op: Op, most: int, count: int | None) -> int:
     """How many parts the op shall have; 0: it runs as a whole."""
-    found = operands(op)
-    if found is None or found.largest <= most:
+    result = operands(op)
+    if result is None or result.largest <= most:
         return 0
     if count is None:
         few = (
             n
-            for n in range(2, found.rows + 1)
-            if found.rows % n == 0 and (found.largest <= most * n or n == found.rows)
+            for n in range(2, result.rows + 1)
+            if result.rows % n == 0 and (result.largest <= most * n or n == result.rows)
         )
     else:
-        few = (n for n in range(count, min(2 * count, found.rows + 1)) if found.rows % n == 0)
+        few = (n for n in range(count, min(2 * count, result.rows + 1)) if result.rows % n == 0)
     wanted = next(few, 0)
     return 0 if not wanted or refused(program, op, wanted) else wanted

@@ -5,8 +5,9 @@ An op in parts becomes one op for each part, of the same kind, over tensors of s
 lowering, the proof, machines and bounds see ordinary ops and tensors.
 
 - Between ops in equal parts no whole tensor exists.
-- An op that wants other rows than there are gets them by a copy: a *take* of some rows from a larger part, or a *join*
-  of several parts. Both are ops of Concat's kinds, along the first axis. Each is a layer of its own, as each part is.
+- An op that wants other rows than there are gets them by a copy: a *slice* of some rows from a larger part, or a
+  *concat* of several parts. Both are ops of Concat's kinds, along the first axis. Each is a layer of its own, as each
+  part is.
 - The gradient of a parameter is a sum: each part writes its own, and `gradient.add` adds them in the order of the rows.
 - In forward the parts run last to first, in backward first to last, as the order of that sum wants. So backward begins
   with the part that forward made last, which has had no time to leave.
@@ -22,13 +23,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.memory.parts.kinds import ROWS, SUM, WHOLE, Operands, operands
-from minidnn.program import FORWARD, Op, Part, Pass, Program, Region, Role, Rows, Tensor
+from minidnn.program import FORWARD, Op, Part, Pass, Program, Role, Rows, SplitRegion, Tensor
 
-JOIN, TAKE, ADD = "concat.forward", "concat.backward", "gradient.add"
+CONCAT, SLICE, ADD = "concat.forward", "concat.backward", "gradient.add"
 Span = tuple[int, int]  # rows [first, last)
 
 
-def parted(program: Program, regions: Sequence[Region]) -> Program:
+def parted(program: Program, regions: Sequence[SplitRegion]) -> Program:
     """The program whose ops of these regions run in parts. Raises ValueError if they cannot."""
     return _Parting(program).program(regions) if regions else program
 
@@ -39,7 +40,7 @@ class _Parting:
         self.ops: list[Op] = []  # of the new program, so far
         self.spans: dict[Tensor, dict[Span, Tensor]] = {}  # {a tensor: its rows that are there as tensors}
 
-    def program(self, regions: Sequence[Region]) -> Program:
+    def program(self, regions: Sequence[SplitRegion]) -> Program:
         at = 0
         for block in _blocks(self.before, regions):
             self._plain(*self.before.ops[at : block.first], *block.before)
@@ -72,7 +73,7 @@ class _Parting:
                     self._rows(t, (0, t.shape[0]), op)
 
     def _part(self, op: Op, span: Span) -> None:
-        """One part of an op, with the takes and joins that it needs, and the add of its gradient."""
+        """One part of an op, with the slices and concats that it needs, and the add of its gradient."""
         one = part_of(op, span)
         for t, some in zip(op.reads, one.reads, strict=True):
             if some is not t:
@@ -85,7 +86,7 @@ class _Parting:
                 self.ops.append(sum_of(one, t, some))
 
     def _rows(self, t: Tensor, span: Span, by: Op) -> None:
-        """See to it that these rows of t are there as a tensor, for the op `by`: by a take or a join, if need be."""
+        """See to it that these rows of t are there as a tensor, for the op `by`: by a slice or a concat, if need be."""
         there = self.spans.setdefault(t, {(0, t.shape[0]): t})
         first, last = span
         reads: tuple[Tensor, ...]
@@ -94,16 +95,16 @@ class _Parting:
             return
         if around := [(b - a, (a, b)) for a, b in there if a <= first and last <= b]:
             source = min(around)[1]
-            kind, reads, starts = TAKE, (there[source],), (first - source[0],)
+            kind, reads, starts = SLICE, (there[source],), (first - source[0],)
         elif tiles := _tiles(there, span):
-            kind, reads, starts = JOIN, tuple(there[s] for s in tiles), tuple(a - first for a, _ in tiles)
+            kind, reads, starts = CONCAT, tuple(there[s] for s in tiles), tuple(a - first for a, _ in tiles)
         else:
             self._rows(t, (0, t.shape[0]), by)
             self._rows(t, span, by)
             return
         there[span] = some = _some(t, span)
         during = Pass.FORWARD if by.during in FORWARD else Pass.BACKWARD
-        name = f"{some.name}.{'take' if kind == TAKE else 'join'}"
+        name = f"{some.name}.{'slice' if kind == SLICE else 'concat'}"
         self.ops.append(Op(name, kind, some.name, during, reads, (some,), Rows(starts), flops=some.size))
 
 
@@ -112,16 +113,16 @@ class _Parting:
 
 def part_of(op: Op, span: Span) -> Op:
     """The op for these rows alone. Where it writes the gradient of a parameter, it writes its own part of the sum."""
-    found = _operands(op)
-    of = {t: t if use == WHOLE else _some(t, span) for t, use in zip(op.reads, found.reads, strict=True)}
+    result = _operands(op)
+    of = {t: t if use == WHOLE else _some(t, span) for t, use in zip(op.reads, result.reads, strict=True)}
     to = {
         t: replace(t, name=_named(t.name, span)) if use == SUM else _some(t, span)
-        for t, use in zip(op.writes, found.writes, strict=True)
+        for t, use in zip(op.writes, result.writes, strict=True)
     }
     return replace(
         op, name=_named(op.name, span), layer=_named(op.layer, span), part=Part(op, *span),
         reads=tuple(of[t] for t in op.reads), writes=tuple(to[t] for t in op.writes),
-        inplace=tuple((of[a], to[b]) for a, b in op.inplace), flops=op.flops * (span[1] - span[0]) // found.rows,
+        inplace=tuple((of[a], to[b]) for a, b in op.inplace), flops=op.flops * (span[1] - span[0]) // result.rows,
     )  # fmt: skip
 
 
@@ -139,9 +140,9 @@ def sum_of(one: Op, whole: Tensor, more: Tensor) -> Op:
 
 
 def _operands(op: Op) -> Operands:
-    found = operands(op)
-    assert found is not None, f"{op.name} cannot run in parts"
-    return found
+    result = operands(op)
+    assert result is not None, f"{op.name} cannot run in parts"
+    return result
 
 
 def _named(name: str, span: Span) -> str:
@@ -158,15 +159,15 @@ def _some(t: Tensor, span: Span) -> Tensor:
 
 def _tiles(there: Iterable[Span], span: Span) -> list[Span] | None:
     """Spans that are there and lie one behind the other over the whole of `span`; None: there are none."""
-    found: list[Span] = []
+    result: list[Span] = []
     at = span[0]
     while at < span[1]:
         further = [(a, b) for a, b in there if a == at and b <= span[1]]
         if not further:
             return None
-        found.append(max(further))
-        at = found[-1][1]
-    return found
+        result.append(max(further))
+        at = result[-1][1]
+    return result
 
 
 # ---- regions
@@ -186,12 +187,12 @@ class _Block:
 
 def refused(program: Program, op: Op, count: int) -> str | None:
     """Why an op of the program cannot run in so many parts; None: it can."""
-    found = operands(op)
-    if found is None:
+    result = operands(op)
+    if result is None:
         return f"an op of kind {op.kind} needs all rows at once"
-    if found.rows % count or count < 2:
-        return f"its {found.rows} rows are not {count} equal parts"
-    lasting = next((t for t in found.tensors if t in op.writes and t in program.lasting), None)
+    if result.rows % count or count < 2:
+        return f"its {result.rows} rows are not {count} equal parts"
+    lasting = next((t for t in result.tensors if t in op.writes and t in program.lasting), None)
     return None if lasting is None else f"it writes {lasting.name}, which lives from step to step"
 
 
@@ -211,20 +212,20 @@ class Touched:
         return not (self.changed.isdisjoint(op.tensors) and self.used.isdisjoint(op.writes))
 
 
-def _blocks(program: Program, regions: Sequence[Region]) -> list[_Block]:
+def _blocks(program: Program, regions: Sequence[SplitRegion]) -> list[_Block]:
     place = {op.name: p for p, op in enumerate(program.ops)}
     if unknown := next((name for region in regions for name in region.ops if name not in place), None):
         raise ValueError(f"{unknown} cannot run in parts: {program.name} has no such op")
-    found: list[_Block] = []
+    result: list[_Block] = []
     for region in sorted(regions, key=lambda region: place[region.ops[0]]):
         block = _block(program, region, [place[name] for name in region.ops])
-        if found and found[-1].last > block.first:
+        if result and result[-1].last > block.first:
             raise ValueError(f"{region.ops[0]} cannot run in parts: its region and the one before it overlap")
-        found.append(block)
-    return found
+        result.append(block)
+    return result
 
 
-def _block(program: Program, region: Region, points: Sequence[int]) -> _Block:
+def _block(program: Program, region: SplitRegion, points: Sequence[int]) -> _Block:
     """The region whose ops stand at these points. Raises ValueError if they cannot run in parts together."""
     inside = [program.ops[p] for p in points]
     for op in inside:

@@ -19,9 +19,9 @@ BY = "/"  # before the number of rows, in the name of an algorithm
 def by_parts(part: Op, inner: Algorithm) -> Algorithm:
     """The algorithm of the whole op, of which `part` is a part that takes the algorithm `inner`."""
     assert part.part is not None
-    found = operands(part.part.of)
-    assert found is not None
-    space = aligned(inner.workspace) + sum(aligned(t.nbytes) for t in found.sums)
+    result = operands(part.part.of)
+    assert result is not None
+    space = aligned(inner.workspace) + sum(aligned(t.nbytes) for t in result.sums)
     return Algorithm(f"{inner.name}{BY}{part.part.last - part.part.first}", space)
 
 
@@ -33,17 +33,17 @@ def rows_of_parts(algorithm: Algorithm) -> int | None:
 
 def name_by_numbers(op: Op, algorithm: Algorithm) -> str:
     """The name of a whole op's algorithm. Its rows at a time are left out where no sum's order depends on them."""
-    rows, found = rows_of_parts(algorithm), operands(op)
-    ordered = found is None or found.sums
+    rows, result = rows_of_parts(algorithm), operands(op)
+    ordered = result is None or result.sums
     return algorithm.name if rows is None or ordered else algorithm.name.removesuffix(f"{BY}{rows}")
 
 
 def as_whole(algorithm: Mapping[Op, Algorithm]) -> dict[Op, Algorithm]:
     """The algorithms of the program as a whole that give it the bytes of one in parts, which has these."""
-    found: dict[Op, Algorithm] = {}
+    result: dict[Op, Algorithm] = {}
     for op, a in algorithm.items():
         if op.part is None:
-            found[op] = a
+            result[op] = a
         else:
-            found[op.part.of] = by_parts(op, a)
-    return found
+            result[op.part.of] = by_parts(op, a)
+    return result

@@ -18,15 +18,29 @@ from minidnn.memory.policies.names import (
     STOPPING,
     SUFFIXES,
     NoSuchPolicy,
-    does,
     find,
+    is_users,
     names,
     parts,
-    theirs,
+    summary,
 )
 from minidnn.memory.policies.shared.algorithms import choose
 
 __all__ = [
-    "AT", "BUDGETED", "CHOOSING", "DEFAULT", "OTHERS", "POLICIES", "STAYING", "STOPPING", "SUFFIXES", "NoSuchPolicy",
-    "choose", "does", "find", "names", "parts", "theirs",
+    "AT",
+    "BUDGETED",
+    "CHOOSING",
+    "DEFAULT",
+    "OTHERS",
+    "POLICIES",
+    "STAYING",
+    "STOPPING",
+    "SUFFIXES",
+    "NoSuchPolicy",
+    "choose",
+    "find",
+    "is_users",
+    "names",
+    "parts",
+    "summary",
 ]  # fmt: skip

@@ -93,7 +93,7 @@ def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pl
     room = host_room(program, costs)
     others = STAYING if room is not None and room <= 0 else OTHERS  # else tensors have nowhere to go
     plan = best(program, costs, budget, [find(name, budgeted=True) for name in others], parts)
-    return replace(plan, eager=True)
+    return replace(plan, asap=True)
 
 
 CHOOSING: dict[str, Policy] = {
@@ -116,7 +116,7 @@ def base(name: str) -> str:
     return name.partition(AT)[0].partition(":")[0]
 
 
-def does(name: str) -> str:
+def summary(name: str) -> str:
     """What the policy of this name does: the first line of its docstring, without the full stop, or nothing."""
     decide = (POLICIES | CHOOSING)[name]
     while isinstance(decide, partial):
@@ -124,7 +124,7 @@ def does(name: str) -> str:
     return (inspect.getdoc(decide) or "").partition("\n")[0].removesuffix(".")
 
 
-def theirs(name: str) -> bool:
+def is_users(name: str) -> bool:
     """Whether the policy of that name is the user's: a function that they have entered in a table, or a plan file."""
     decide = (POLICIES | CHOOSING).get(base(name))
     return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))

@@ -23,15 +23,15 @@ from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput, near
 from minidnn.files.replace import replacing
 from minidnn.memory.parts import parted
-from minidnn.memory.plan import Plan, Point, Policy, Sharing, Slot, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Point, Policy, Sharing, Slot
 from minidnn.memory.schedule import Arrangement
-from minidnn.program import Algorithm, Op, Program, Region, Tensor
+from minidnn.program import Algorithm, Op, Program, SplitRegion, Tensor
 
 SUFFIX = ".plan"
-VERSION = 1
-POINTS = ("out", "free", "back", "arrive")
+VERSION = 2
+POINTS = ("offload_at", "free_at", "prefetch_at", "needed_at")
 WORKSPACE = "workspace of "  # before an op's name, in "share"
-AT = " at "  # between a tensor's name and an execution, in "share": the stay that it begins
+AT = " at "  # between a tensor's name and an execution, in "share": the residency that it begins
 END = "end"
 NAMED = 4  # differences that a refusal names at most
 
@@ -65,12 +65,12 @@ def described(program: Program, plan: Plan) -> dict[str, Any]:
         "ops": {op.name: fingerprint(op) for op in program.ops},
         "order": [op.name for op in plan.order],
         "algorithm": {op.name: [a.name, a.workspace] for op, a in plan.algorithm.items()},
-        "trips": [_trip(trip, points) for trip in plan.trips],
+        "offloads": [_interval(offload, points) for offload in plan.offloads],
         "share": {_holder(key, points): _target(value) for key, value in plan.share.items()},
         "hold": sorted(t.name for t in plan.hold),
-        "hosted": sorted(t.name for t in {*program.hosted, *plan.hosted}),
-        "beside": sorted(op.name for op in plan.beside),
-        "eager": plan.eager,
+        "host_resident": sorted(t.name for t in {*program.host_resident, *plan.host_resident}),
+        "host_ops": sorted(op.name for op in plan.host_ops),
+        "asap": plan.asap,
         **({"parts": parts} if parts else {}),
     }
 
@@ -86,17 +86,17 @@ def fingerprint(op: Op) -> str:
     return hashlib.sha256(f"{geometry(op)} | {tensors}".encode()).hexdigest()[:12]
 
 
-def _trip(trip: Trip, points: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for f in fields(Trip):
-        value = getattr(trip, f.name)
+def _interval(offload: OffloadInterval, points: Sequence[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for f in fields(OffloadInterval):
+        value = getattr(offload, f.name)
         if f.name == "tensor":
-            found[f.name] = value.name
+            result[f.name] = value.name
         elif f.name in POINTS:
-            found[f.name] = None if value is None else points[value]
+            result[f.name] = None if value is None else points[value]
         elif value != f.default:
-            found[f.name] = _target(value) if isinstance(value, Slot) else value
-    return found
+            result[f.name] = _target(value) if isinstance(value, Slot) else value
+    return result
 
 
 def _holder(key: Sharing, points: Sequence[str]) -> str:
@@ -111,7 +111,7 @@ def _target(value: Tensor | Slot) -> Any:
 
 
 def _lines(value: Any, indent: int = 0) -> Iterator[str]:
-    """Lines of JSON with one entry a line. An algorithm's pair, a trip and a slot take one line each."""
+    """Lines of JSON with one entry a line. An algorithm's pair, an offload interval and a slot take one line each."""
     pad = " " * indent
     if not isinstance(value, (dict, list)) or not value or not _nested(value):
         yield pad + json.dumps(value)
@@ -129,7 +129,7 @@ def _lines(value: Any, indent: int = 0) -> Iterator[str]:
 
 
 def _nested(value: dict[str, Any] | list[Any]) -> bool:
-    """Whether the value takes a line per entry: all do but an algorithm's pair, a trip and a slot."""
+    """Whether the value takes a line per entry: all do but an algorithm's pair, an offload interval and a slot."""
     small = isinstance(value, dict) and (value.keys() >= {"tensor", *POINTS} or value.keys() == {"slot", "nbytes"})
     pair = isinstance(value, list) and len(value) == 2 and isinstance(value[1], int)
     return not small and not pair
@@ -137,9 +137,36 @@ def _nested(value: dict[str, Any] | list[Any]) -> bool:
 
 # ---- reading
 
+# The words of version 1 for the same facts.
+WORDS_OF_1 = {"trips": "offloads", "hosted": "host_resident", "beside": "host_ops", "eager": "asap"}
+POINTS_OF_1 = dict(zip(("out", "free", "back", "arrive"), POINTS, strict=True))
+
+
+def _in_words_of_today(content: Any) -> Any:
+    """The values of a file of version 1 as this version has them; all others as they are, right or wrong."""
+    if not isinstance(content, dict) or content.get("minidnn_plan") != 1:
+        return content
+    programs = content.get("programs")
+    if isinstance(programs, dict):
+        content = content | {"programs": {name: _program_of_1(values) for name, values in programs.items()}}
+    return content | {"minidnn_plan": VERSION}
+
+
+def _program_of_1(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    values = _with_keys(values, WORDS_OF_1)
+    if isinstance(offloads := values.get("offloads"), list):
+        values["offloads"] = [_with_keys(x, POINTS_OF_1) if isinstance(x, dict) else x for x in offloads]
+    return values
+
+
+def _with_keys(values: dict[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    return {words.get(key, key): value for key, value in values.items()}
+
 
 @dataclass(frozen=True)
-class _Region:
+class _SplitRegion:
     """Ops that run in parts, as a file says it."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -158,18 +185,18 @@ class _Described:
     ops: dict[str, str]
     order: list[str]
     algorithm: dict[str, tuple[str, int]]
-    trips: list[dict[str, Any]]
+    offloads: list[dict[str, Any]]
     share: dict[str, Any]
     hold: list[str]
-    hosted: list[str] = field(default_factory=list)
-    beside: list[str] = field(default_factory=list)
-    eager: bool = False
-    parts: list[_Region] = field(default_factory=list)
+    host_resident: list[str] = field(default_factory=list)
+    host_ops: list[str] = field(default_factory=list)
+    asap: bool = False
+    parts: list[_SplitRegion] = field(default_factory=list)
 
     def of(self, program: Program) -> Program:
         """The program that the plan is of: the net's, in the plan's parts, which it may have already. Raises ValueError
         if it has none such."""
-        parts = tuple(Region(tuple(region.ops), region.count) for region in self.parts)
+        parts = tuple(SplitRegion(tuple(region.ops), region.count) for region in self.parts)
         return program if program.parts == parts else parted(program, parts)
 
 
@@ -191,7 +218,7 @@ def load(path: str | Path) -> Policy:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = _in_words_of_today(json.loads(Path(path).read_text(encoding="utf-8")))
         file: _File = TypeAdapter(_File).validate_python(content)
     except json.JSONDecodeError as error:
         raise PlanError(f"{path}:{error.lineno}:{error.colno}: not a plan: {error.msg}") from None
@@ -202,7 +229,7 @@ def load(path: str | Path) -> Policy:
         where = ".".join(map(str, first["loc"])) or "it"
         raise PlanError(f"{path}: not a plan: {where}: {first['msg']}") from None
     if file.minidnn_plan != VERSION:
-        raise PlanError(f"{path}: a plan of version {file.minidnn_plan}; this minidnn reads version {VERSION}")
+        raise PlanError(f"{path}: a plan of version {file.minidnn_plan}; this minidnn reads versions 1 to {VERSION}")
 
     def decide(program: Program, costs: Costs, budget: int) -> Plan:
         if program.name not in file.programs:
@@ -236,16 +263,16 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
         yield f"{fuses} makes one op {fused} of several, {other} does not (plan for the same device, or --no-fusion)"
     yield from (f"the net has no {name}" for name in described.ops if name not in ops)
     yield from (f"the plan has no {name}" for name in ops if name not in described.ops)
-    for name, found in ops.items():
-        if described.ops.get(name, found) != found:
+    for name, result in ops.items():
+        if described.ops.get(name, result) != result:
             yield f"{name} has other constants or tensors"
 
 
-def plan_of(found: dict[str, Any], program: Program, costs: Costs) -> Plan:
+def plan_of(values: dict[str, Any], program: Program, costs: Costs) -> Plan:
     """The plan that `described` described. Raises ValueError if it is of another program or device, or no plan."""
     from pydantic import TypeAdapter
 
-    described: _Described = TypeAdapter(_Described).validate_python(found)
+    described: _Described = TypeAdapter(_Described).validate_python(values)
     return _Reader("a kept plan", costs.device, described, described.of(program), costs).plan()
 
 
@@ -256,7 +283,7 @@ class _Reader:
         self.path, self.device, self.described, self.costs = path, device, described, costs
         self.program = program
         self.ops = {op.name: op for op in program.ops}
-        self.tensors = {t.name: t for t in (*program.tensors, *program.hosted)}
+        self.tensors = {t.name: t for t in (*program.tensors, *program.host_resident)}
         runs: Counter[str] = Counter()
         self.points: dict[str, Point] = {}
         for p, name in enumerate(described.order):
@@ -265,38 +292,41 @@ class _Reader:
         self.points[END] = len(described.order)
 
     def plan(self) -> Plan:
-        found = self.described
+        result = self.described
         return Plan(
-            order=tuple(self._named(self.ops, name, "op") for name in found.order),
-            trips=tuple(self._trip(values) for values in found.trips),
-            algorithm={self._named(self.ops, op, "op"): self._algorithm(op, *a) for op, a in found.algorithm.items()},
-            share=dict(self._share(key, value) for key, value in found.share.items()),
-            hold=frozenset(self._named(self.tensors, name, "tensor") for name in found.hold),
-            hosted=frozenset(self._named(self.tensors, name, "tensor") for name in found.hosted),
-            beside=frozenset(self._named(self.ops, name, "op") for name in found.beside),
-            eager=found.eager,
+            order=tuple(self._named(self.ops, name, "op") for name in result.order),
+            offloads=tuple(self._interval(values) for values in result.offloads),
+            algorithm={self._named(self.ops, op, "op"): self._algorithm(op, *a) for op, a in result.algorithm.items()},
+            share=dict(self._share(key, value) for key, value in result.share.items()),
+            hold=frozenset(self._named(self.tensors, name, "tensor") for name in result.hold),
+            host_resident=frozenset(self._named(self.tensors, name, "tensor") for name in result.host_resident),
+            host_ops=frozenset(self._named(self.ops, name, "op") for name in result.host_ops),
+            asap=result.asap,
             program=self.program if self.program.parts else None,
         )
 
-    def _named(self, known: Mapping[str, Any], name: Any, what: str) -> Any:
-        if not isinstance(name, str) or name not in known:
-            raise PlanError(f"{self.path}: there is no {what} {name!r}{near(str(name), known)}")
-        return known[name]
+    def _named(self, table: Mapping[str, Any], name: Any, what: str) -> Any:
+        if not isinstance(name, str) or name not in table:
+            raise PlanError(f"{self.path}: there is no {what} {name!r}{near(str(name), table)}")
+        return table[name]
 
-    def _trip(self, values: dict[str, Any]) -> Trip:
-        known = {f.name for f in fields(Trip)}
+    def _interval(self, values: dict[str, Any]) -> OffloadInterval:
+        known = {f.name for f in fields(OffloadInterval)}
         if missing := {"tensor", *POINTS} - values.keys() or values.keys() - known:
             raise PlanError(
-                f"{self.path}: a trip {values} lacks a field, or has an unknown one: {', '.join(sorted(missing))}"
+                f"{self.path}: an offload interval {values} lacks a field, or has an unknown one: "
+                f"{', '.join(sorted(missing))}"
             )
         points = {
-            p: None if values[p] is None else self._named(self.points, values[p], f"execution (a trip's {p})")
+            p: None
+            if values[p] is None
+            else self._named(self.points, values[p], f"execution (an offload interval's {p})")
             for p in POINTS
         }
         rest = {name: value for name, value in values.items() if name not in ("tensor", *POINTS)}
         if "into" in rest:
-            rest["into"] = self._slot(f"a trip of {values['tensor']}", rest["into"])
-        return Trip(self._named(self.tensors, values["tensor"], "tensor"), **points, **rest)
+            rest["into"] = self._slot(f"an offload interval of {values['tensor']}", rest["into"])
+        return OffloadInterval(self._named(self.tensors, values["tensor"], "tensor"), **points, **rest)
 
     def _algorithm(self, op: str, name: str, workspace: int) -> Algorithm:
         wanted = Algorithm(name, workspace)

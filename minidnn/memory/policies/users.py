@@ -1,5 +1,5 @@
 """Policies that are not minidnn's: a function that a user has entered in POLICIES, or a plan file. Their mistakes are
-reported to their author, with the policy, the trip and the reason."""
+reported to their author, with the policy, the offload interval and the reason."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from functools import partial, wraps
 from typing import Any
 
 from minidnn.errors import BadInput, described
+from minidnn.memory.offload_check import wrong
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies.plan_file import SUFFIX, PlanError
 from minidnn.memory.proof.verify import ScheduleError
-from minidnn.memory.trips import wrong
 from minidnn.program import Program
 
 Decide = Callable[..., Plan]
 
 
 class PolicyError(BadInput):
-    """A policy of the user's own fails, or its plan does not hold; the message names the policy, and its trip."""
+    """A policy of the user's own fails, or its plan does not hold; the message names the policy, and its offload
+    interval."""
 
 
 def is_own(decide: Decide) -> bool:
@@ -30,7 +31,8 @@ def is_own(decide: Decide) -> bool:
 
 
 def checked(name: str, decide: Decide) -> Decide:
-    """The same policy, which raises PolicyError where it fails, returns no plan, or asks for a trip that cannot be."""
+    """The same policy, which raises PolicyError where it fails, returns no plan, or asks for an offload interval that
+    cannot be."""
 
     @wraps(decide)
     def told(program: Program, *more: Any, **named: Any) -> Plan:

@@ -17,12 +17,12 @@ from minidnn.memory.schedule import (
     Fetch,
     Free,
     Instruction,
-    Leg,
     Offload,
     Prefetch,
+    Residency,
     Schedule,
+    StagingSlot,
     Stash,
-    Stay,
     Wait,
 )
 from minidnn.program import Op, Program, Tensor
@@ -31,11 +31,11 @@ from minidnn.program import Op, Program, Tensor
 def digest(of: Schedule | Arrangement) -> str:
     """64 hexadecimal digits that two ranks have in common only if they run the same instructions, in the same order, by
     the same algorithms, at the same addresses. It depends on no rank's number, and on no process."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for schedule in _schedules(of):
         for line in _lines(schedule):
-            found.update(line.encode() + b"\n")
-    return found.hexdigest()
+            result.update(line.encode() + b"\n")
+    return result.hexdigest()
 
 
 def collectives(of: Schedule | Arrangement) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def _lines(s: Schedule) -> Iterator[str]:
     )
     yield from _ends(s.program)
     for b in s.buffers:
-        yield f"{s.offset[b]} {b.nbytes} {b.home} {[_tensor(stay.tensor) for stay in b.stays]}"
+        yield f"{s.offset[b]} {b.nbytes} {b.persistent} {[_tensor(residency.tensor) for residency in b.residencies]}"
     for where in (s.host_offset, s.store_offset, s.disk_offset):
         yield str([(_tensor(t), at) for t, at in where.items()])
     for x in s.instructions:
@@ -83,15 +83,15 @@ def _lines(s: Schedule) -> Iterator[str]:
 
 def _ends(p: Program) -> Iterator[str]:
     """Where the program's values are when it begins and ends."""
-    for tensors in (p.inputs, p.carried, p.outputs, p.hosted):
+    for tensors in (p.inputs, p.persistent, p.outputs, p.host_resident):
         yield str([_tensor(t) for t in tensors])
 
 
 def _instruction(x: Instruction, number: dict[Buffer, int]) -> str:
-    def stay(s: Stay) -> str:
+    def residency(s: Residency) -> str:
         return f"{s.tensor.name}@{number[s.buffer]}"
 
-    def leg(of: Leg | None) -> str:
+    def staging_slot(of: StagingSlot | None) -> str:
         return "" if of is None else f"{of.tensor.name}@{of.at}+{of.nbytes}"
 
     kind = type(x).__name__
@@ -100,12 +100,12 @@ def _instruction(x: Instruction, number: dict[Buffer, int]) -> str:
     if isinstance(x, Wait):
         return f"{kind} {x.stream} {x.on}"
     if isinstance(x, Compute):
-        places = [stay(s) for s in (*x.reads, *x.writes, *([] if x.workspace is None else [x.workspace]))]
+        places = [residency(s) for s in (*x.reads, *x.writes, *([] if x.workspace is None else [x.workspace]))]
         return f"{kind} {x.stream} {x.run} {_op(x.op)} {x.algorithm!r} {places}"
     if isinstance(x, (Offload, Prefetch)):
-        return f"{kind} {x.stream} {stay(x.stay)} {leg(x.leg)}"
+        return f"{kind} {x.stream} {residency(x.residency)} {staging_slot(x.staging_slot)}"
     assert isinstance(x, (Stash, Fetch))
-    return f"{kind} {x.stream} {leg(x.leg)}"
+    return f"{kind} {x.stream} {staging_slot(x.staging_slot)}"
 
 
 def _op(op: Op) -> str:

@@ -4,7 +4,8 @@ Values get numbers, as in verify.py: what an op of the whole program writes is t
 has some rows of such a value, or a sum of a gradient over some rows. Each op is checked against the whole program:
 
 - A part reads the same rows of the values that its op reads there, and whole values where its kind wants them whole.
-- A take has rows of the value that it reads, at the place that it names. A join has rows that lie one behind the other.
+- A slice has rows of the value that it reads, at the place that it names. A concat has rows that lie one behind the
+  other.
 - An add has a sum over the first rows, and continues it with the rows behind these.
 - Any other op is one of the whole program's, and reads whole values.
 
@@ -44,8 +45,8 @@ def verify_parts(wholes: Iterable[Program], schedules: Iterable[Schedule]) -> No
     """Raise ScheduleError unless each schedule's program computes what the whole one does, where ops run in parts."""
     for whole, schedule in zip(wholes, schedules, strict=True):
         if schedule.program.ops is not whole.ops:
-            at_home = whole.hosting(schedule.program.hosted)
-            wrong = wrong_parts(at_home, schedule.program, schedule.plan.algorithm)
+            resident = whole.with_host_resident(schedule.program.host_resident)
+            wrong = wrong_parts(resident, schedule.program, schedule.plan.algorithm)
             if wrong is not None:
                 raise ScheduleError(f"{whole.name} in parts: {wrong}")
 
@@ -68,7 +69,7 @@ class _Check:
         self.program = whole
         self.reads: dict[Op, list[Number]] = {}  # the values that each op reads
         self.rows: dict[Number, int] = {}  # the rows over which a gradient is summed
-        now = {t: (t.name, -1) for t in (*whole.inputs, *whole.carried, *whole.hosted)}
+        now = {t: (t.name, -1) for t in (*whole.inputs, *whole.persistent, *whole.host_resident)}
         for op in whole.ops:
             self.reads[op] = [now[t] for t in op.reads]
             now |= {t: (op.name, i) for i, t in enumerate(op.writes)}
@@ -78,10 +79,10 @@ class _Check:
         self.ran: list[Op] = []  # as a whole
 
     def run(self, parted: Program) -> None:
-        for names in ("inputs", "carried", "outputs", "hosted"):
+        for names in ("inputs", "persistent", "outputs", "host_resident"):
             if getattr(parted, names) != getattr(self.program, names):
                 raise _Wrong(f"its {names} are others")
-        for t in (*parted.inputs, *parted.carried, *parted.hosted):
+        for t in (*parted.inputs, *parted.persistent, *parted.host_resident):
             self.values[t] = _whole((t.name, -1), t)
         for op in parted.ops:
             if missing := next((t for t in op.reads if t not in self.values), None):
@@ -89,12 +90,12 @@ class _Check:
             self._op(op)
         times = Counter(self.ran)
         for op in self.program.ops:
-            spans, found = sorted(self.spans[op]), operands(op)
+            spans, result = sorted(self.spans[op]), operands(op)
             ends = [0, *(last for _, last in spans)]
-            once = found is not None and [first for first, _ in spans] == ends[:-1] and ends[-1] == found.rows
+            once = result is not None and [first for first, _ in spans] == ends[:-1] and ends[-1] == result.rows
             if times[op] + bool(spans) != 1 or (spans and not once):
                 raise _Wrong(f"{op.name} does not run once for each row")
-        for t in (*self.program.carried, *self.program.outputs, *self.program.hosted):
+        for t in (*self.program.persistent, *self.program.outputs, *self.program.host_resident):
             if t in self.last and self.values.get(t) != _whole(self.last[t], t):
                 raise _Wrong(f"at the end {t.name} is not what it shall be")
 
@@ -114,25 +115,25 @@ class _Check:
             raise _Wrong(f"{op.name} is no op of the whole program")
 
     def _part(self, op: Op, of: Op, first: int, last: int) -> None:
-        found = operands(of)
-        if of not in self.reads or found is None or not 0 <= first < last <= found.rows:
+        result = operands(of)
+        if of not in self.reads or result is None or not 0 <= first < last <= result.rows:
             raise _Wrong(f"{op.name} is no part of an op of the whole program")
         same = (op.kind, op.attrs, op.during, len(op.reads), len(op.writes))
         if same != (of.kind, of.attrs, of.during, len(of.reads), len(of.writes)):
             raise _Wrong(f"{op.name} is another op than {of.name}")
         self.spans[of].append((first, last))
-        for t, wanted, number, use in zip(op.reads, of.reads, self.reads[of], found.reads, strict=True):
+        for t, wanted, number, use in zip(op.reads, of.reads, self.reads[of], result.reads, strict=True):
             value = _whole(number, wanted) if use == WHOLE else _Value(number, first, last)
             self._expect(op, t, value, wanted.shape if use == WHOLE else (last - first, *wanted.shape[1:]))
-        for i, (t, wanted, use) in enumerate(zip(op.writes, of.writes, found.writes, strict=True)):
+        for i, (t, wanted, use) in enumerate(zip(op.writes, of.writes, result.writes, strict=True)):
             self._shape(op, t, (last - first, *wanted.shape[1:]) if use == ROWS else wanted.shape)
             number = of.name, i
             self.values[t] = _Value(number, first, last, use != ROWS)
             if use != ROWS:
-                self.rows[number] = found.rows
+                self.rows[number] = result.rows
 
     def _copy(self, op: Op, attrs: Rows) -> None:
-        """A take of some rows, or a join."""
+        """A slice of some rows, or a concat."""
         (to,), values = op.writes, [self.values[t] for t in op.reads]
         alike = len(attrs.starts) == len(values) and all(v.of == values[0].of and not v.sum for v in values)
         if attrs.axis or not alike or not to.shape:
@@ -150,7 +151,7 @@ class _Check:
             if at - first != to.shape[0]:
                 raise _Wrong(f"{op.name} leaves rows out")
         else:
-            raise _Wrong(f"{op.name} is neither a take nor a join")
+            raise _Wrong(f"{op.name} is neither a slice nor a concat")
         self._shape(op, to, (to.shape[0], *op.reads[0].shape[1:]))
         self.values[to] = _Value(values[0].of, first, first + to.shape[0])
 

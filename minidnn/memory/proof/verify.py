@@ -2,9 +2,9 @@
 
 The proof follows values, not only bytes. Each write gets the number hash(op, algorithm, output, numbers read). The
 program's own order gives the expected numbers, and every execution must read them. A copy moves a number between device
-and host bytes. A write spoils every other number in the same bytes. When the step ends, each carried tensor must hold
-its final number at its home, and each output and hosted tensor on the host. An op that the host runs reads and writes
-numbers there.
+and host bytes. A write spoils every other number in the same bytes. When the step ends, each persistent tensor must
+hold its final number at its fixed offset, and each output and host-resident tensor on the host. An op that the host
+runs reads and writes numbers there.
 
 Vector clocks over the streams show the order. Within a buffer, waits must order a write against any other access. At a
 Free, all accesses of the buffer must precede compute. The next user of those bytes must come after these accesses: so
@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minidnn.memory.proof.places import stale, wrong_between, wrong_home, wrong_place, wrong_size
+from minidnn.memory.proof.places import stale, wrong_between, wrong_persistent, wrong_place, wrong_size
 from minidnn.memory.proof.ring import Ring
 from minidnn.memory.schedule import (
     ALIGNMENT,
@@ -31,12 +31,12 @@ from minidnn.memory.schedule import (
     Compute,
     Fetch,
     Free,
-    Leg,
     Offload,
     Prefetch,
+    Residency,
     Schedule,
+    StagingSlot,
     Stash,
-    Stay,
     Stream,
     Wait,
     workspace_of,
@@ -59,16 +59,18 @@ def expected_numbers(
     program: Program, algorithm: Mapping[Op, Algorithm]
 ) -> tuple[dict[Op, tuple[Number, ...]], dict[Tensor, Number]]:
     """({op: the numbers it must read}, {tensor: its final number}), in the program's own order."""
-    value: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.carried, *program.inputs, *program.hosted)}
+    value: dict[Tensor, Number] = {
+        t: ("start", t.name) for t in (*program.persistent, *program.inputs, *program.host_resident)
+    }
     reads: dict[Op, tuple[Number, ...]] = {}
     for op in program.ops:
         numbers = reads[op] = tuple(value[t] for t in op.reads)
         for t in op.writes:
-            value[t] = written_number(op, algorithm[op].name, t, numbers)
+            value[t] = number_of_write(op, algorithm[op].name, t, numbers)
     return reads, value
 
 
-def written_number(op: Op, algorithm: str, t: Tensor, reads: tuple[Number, ...]) -> Number:
+def number_of_write(op: Op, algorithm: str, t: Tensor, reads: tuple[Number, ...]) -> Number:
     """The number of a tensor that an op writes."""
     return hash((op.name, algorithm, t.name, reads))
 
@@ -128,12 +130,12 @@ class _Proof:
         self.held: dict[Buffer, _Bytes] = {}
         self.ranges: list[tuple[int, int, Buffer]] = []  # allocated now, by offset
         self.freed = _Freed()
-        self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.inputs, *program.hosted)}
+        self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.inputs, *program.host_resident)}
         self.host_access: Accesses = {}
         self.ring = Ring(schedule.ring)
         self.store: dict[Tensor, Number] = {}
         self.store_access: Accesses = {}
-        self.owner = {id(stay): b for b in schedule.buffers for stay in b.stays}
+        self.owner = {id(residency): b for b in schedule.buffers for residency in b.residencies}
 
     def fail(self, message: str) -> ScheduleError:
         what = f"instruction {self.i}" if self.i < len(self.s.instructions) else "end of step"
@@ -151,7 +153,7 @@ class _Proof:
             raise self.fail(f"{b.label} ends at {hi}, beyond the arena of {self.s.arena} bytes")
         if b in self.held:
             raise self.fail(f"{b.label} is allocated twice")
-        for s in b.stays:
+        for s in b.residencies:
             if s.tensor.nbytes > b.nbytes:
                 raise self.fail(f"{s.tensor.name} needs {s.tensor.nbytes} bytes, its buffer has {b.nbytes}")
         i = bisect_left(self.ranges, lo, key=lambda r: r[0])
@@ -179,23 +181,25 @@ class _Proof:
         del self.ranges[bisect_left(self.ranges, lo, key=lambda r: r[0])]
         self.freed.free(lo, hi, last or dict(mine))
 
-    def access(self, stay: Stay, stream: Stream, write: bool) -> _Bytes:
-        """The state of the stay's buffer. `stream` must come after all accesses that conflict with this one."""
-        b = self.owner.get(id(stay))
+    def access(self, residency: Residency, stream: Stream, write: bool) -> _Bytes:
+        """The state of the residency's buffer. `stream` must come after all accesses that conflict with this one."""
+        b = self.owner.get(id(residency))
         if b is None or b not in self.held:
-            raise self.fail(f"{stay!r} is not on the device")
+            raise self.fail(f"{residency!r} is not on the device")
         bytes_, mine = self.held[b], self.clock[stream]
         if bytes_.write is None and stream != "compute":
             lo = self.s.offset[b]
             for _, _, then in self.freed.over(lo, lo + b.nbytes):
                 if any(mine[s] < index for s, index in then.items()):
-                    raise self.fail(f"{stay!r} takes bytes that their former user may still use")
+                    raise self.fail(f"{residency!r} takes bytes that their former user may still use")
         if bytes_.write is not None and mine[bytes_.write[1]] < bytes_.write[0]:
-            raise self.fail(f"{stay!r} races with instruction {bytes_.write[0]} ({bytes_.write[1]}), which writes it")
+            raise self.fail(
+                f"{residency!r} races with instruction {bytes_.write[0]} ({bytes_.write[1]}), which writes it"
+            )
         if write:
             for s, index in bytes_.reads.items():
                 if mine[s] < index:
-                    raise self.fail(f"{stay!r} is overwritten while instruction {index} ({s}) may still read it")
+                    raise self.fail(f"{residency!r} is overwritten while instruction {index} ({s}) may still read it")
         return bytes_
 
     def accessed(self, bytes_: _Bytes, stream: Stream, write: bool) -> None:
@@ -219,7 +223,7 @@ class _Proof:
     def stream(self, x: Compute | Offload | Prefetch | Stash | Fetch) -> Stream:
         """The stream that this instruction must be on."""
         if isinstance(x, Compute):
-            return "net" if x.op.on_net else "host" if x.op in self.s.plan.beside else "compute"
+            return "net" if x.op.on_net else "host" if x.op in self.s.plan.host_ops else "compute"
         return STREAM[type(x)]
 
     def issue(self, stream: Stream) -> None:
@@ -234,65 +238,66 @@ class _Proof:
             mine[s] = max(mine[s], theirs[s])
 
     def offload(self, x: Offload) -> None:
-        t = x.stay.tensor
-        bytes_ = self.access(x.stay, "out", write=False)
+        t = x.residency.tensor
+        bytes_ = self.access(x.residency, "out", write=False)
         if t not in bytes_.numbers:
             raise self.fail(f"{t.name} is copied out, but its bytes do not hold it")
-        if x.leg is None and t not in self.s.host_offset:
+        if x.staging_slot is None and t not in self.s.host_offset:
             raise self.fail(f"{t.name} has no place on the host")
         self.issue("out")
-        if x.leg is not None:
-            self.into_ring(x.leg, t, bytes_.numbers[t], "out")
+        if x.staging_slot is not None:
+            self.into_ring(x.staging_slot, t, bytes_.numbers[t], "out")
         else:
             self.order(self.host_access, t, "out", write=True)
             self.host[t] = bytes_.numbers[t]
         self.accessed(bytes_, "out", write=False)
 
     def prefetch(self, x: Prefetch) -> None:
-        t = x.stay.tensor
-        bytes_ = self.access(x.stay, "in", write=True)
-        if x.leg is None and t not in self.host:
+        t = x.residency.tensor
+        bytes_ = self.access(x.residency, "in", write=True)
+        if x.staging_slot is None and t not in self.host:
             raise self.fail(f"{t.name} is copied in, but the host has never had it")
         self.issue("in")
-        if x.leg is not None:
-            bytes_.numbers = {t: self.from_ring(x.leg, t, "in")}
+        if x.staging_slot is not None:
+            bytes_.numbers = {t: self.from_ring(x.staging_slot, t, "in")}
         else:
             self.order(self.host_access, t, "in", write=False)
             bytes_.numbers = {t: self.host[t]}
         self.accessed(bytes_, "in", write=True)
 
-    def into_ring(self, leg: Leg, t: Tensor, number: Number, stream: Stream) -> None:
-        wrong = self.ring.write(leg, number, self.i, stream, self.clock[stream])
-        if wrong or leg.tensor != t:
-            raise self.fail(wrong or f"{t.name} is copied into the leg of {leg.tensor.name}")
+    def into_ring(self, slot: StagingSlot, t: Tensor, number: Number, stream: Stream) -> None:
+        wrong = self.ring.write(slot, number, self.i, stream, self.clock[stream])
+        if wrong or slot.tensor != t:
+            raise self.fail(wrong or f"{t.name} is copied into the staging slot of {slot.tensor.name}")
 
-    def from_ring(self, leg: Leg, t: Tensor, stream: Stream) -> Number:
-        number, wrong = self.ring.read(leg, self.i, stream, self.clock[stream])
-        if wrong or leg.tensor != t:
-            raise self.fail(wrong or f"{t.name} is copied from the leg of {leg.tensor.name}")
+    def from_ring(self, slot: StagingSlot, t: Tensor, stream: Stream) -> Number:
+        number, wrong = self.ring.read(slot, self.i, stream, self.clock[stream])
+        if wrong or slot.tensor != t:
+            raise self.fail(wrong or f"{t.name} is copied from the staging slot of {slot.tensor.name}")
         return number
 
     def stash(self, x: Stash) -> None:
-        t = self.behind(x.leg)
+        t = self.behind(x.staging_slot)
         self.issue("store")
         self.order(self.store_access, t, "store", write=True)
-        self.store[t] = self.from_ring(x.leg, t, "store")
+        self.store[t] = self.from_ring(x.staging_slot, t, "store")
 
     def fetch(self, x: Fetch) -> None:
-        t = self.behind(x.leg)
+        t = self.behind(x.staging_slot)
         if t not in self.store:
             raise self.fail(f"{t.name} is fetched, but the store has never had it")
         self.issue("load")
         self.order(self.store_access, t, "load", write=False)
-        self.into_ring(x.leg, t, self.store[t], "load")
+        self.into_ring(x.staging_slot, t, self.store[t], "load")
 
-    def behind(self, leg: Leg) -> Tensor:
-        """The leg's tensor. It must have a place in the store; for one on the disk the leg must be of whole blocks."""
-        t = leg.tensor
+    def behind(self, slot: StagingSlot) -> Tensor:
+        """The staging slot's tensor. It must have a place in the store; for one on the disk the staging slot must be of
+        whole blocks."""
+        t = slot.tensor
         if t not in self.s.store_offset and t not in self.s.disk_offset:
             raise self.fail(f"{t.name} has no place in the store")
-        if t in self.s.disk_offset and (leg.at % BLOCK or leg.nbytes % BLOCK):
-            raise self.fail(f"{t.name} lies on the disk, and its leg is not of blocks of {BLOCK} bytes")
+        if t in self.s.disk_offset and (slot.at % BLOCK or slot.nbytes % BLOCK):
+            raise self.fail(f"{t.name} lies on the disk, and its staging slot is not of blocks of {BLOCK} bytes")
         return t
 
     def by_host(self, x: Compute) -> None:
@@ -315,28 +320,28 @@ class _Proof:
                 raise self.fail(f"{op.name} reads {t.name} on the host, which does not hold its value in program order")
         for t in op.writes:
             self.order(self.host_access, t, "host", write=True)
-            self.host[t] = written_number(op, x.algorithm.name, t, want)
+            self.host[t] = number_of_write(op, x.algorithm.name, t, want)
 
     def compute(self, x: Compute) -> None:
         op = x.op
         want = self.expected[op]
         if len(x.reads) != len(op.reads) or len(x.writes) != len(op.writes):
             raise self.fail(f"{op.name} is given more or fewer tensors than it reads and writes")
-        for t, stay, number in zip(op.reads, x.reads, want, strict=True):
-            bytes_ = self.access(stay, x.stream, write=False)
-            if stay.tensor != t or t not in bytes_.numbers:
+        for t, residency, number in zip(op.reads, x.reads, want, strict=True):
+            bytes_ = self.access(residency, x.stream, write=False)
+            if residency.tensor != t or t not in bytes_.numbers:
                 raise self.fail(f"{op.name} reads {t.name}, but its bytes hold {_names(bytes_)}")
             if bytes_.numbers[t] != number:
                 raise self.fail(f"{op.name} reads {t.name}, which does not hold the value it has in program order")
         if x.run and any(t in op.reads for t in op.writes):
             raise self.fail(f"{op.name} updates in place and must run once, this is run {x.run}")
         writes: dict[Buffer, Tensor | None] = {}
-        readers = {self.owner[id(stay)]: t for t, stay in zip(op.reads, x.reads, strict=True)}
-        for t, stay in zip(op.writes, x.writes, strict=True):
-            self.access(stay, x.stream, write=True)
-            b = self.owner[id(stay)]
-            if stay.tensor != t:
-                raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
+        readers = {self.owner[id(residency)]: t for t, residency in zip(op.reads, x.reads, strict=True)}
+        for t, residency in zip(op.writes, x.writes, strict=True):
+            self.access(residency, x.stream, write=True)
+            b = self.owner[id(residency)]
+            if residency.tensor != t:
+                raise self.fail(f"{op.name} writes {residency.tensor.name} instead of {t.name}")
             if t in op.reads and readers.get(b) != t:
                 raise self.fail(f"{op.name} updates {t.name} in place, but reads and writes different bytes")
             if b in writes:
@@ -366,11 +371,11 @@ class _Proof:
         if x.algorithm != self.s.plan.algorithm[op]:
             raise self.fail(f"{op.name} runs {x.algorithm.name}, the plan says {self.s.plan.algorithm[op].name}")
         self.issue(x.stream)
-        for stay in x.reads:
-            self.accessed(self.held[self.owner[id(stay)]], x.stream, write=False)
+        for residency in x.reads:
+            self.accessed(self.held[self.owner[id(residency)]], x.stream, write=False)
         for b, written in writes.items():
             bytes_ = self.held[b]
-            bytes_.numbers = {} if written is None else {written: written_number(op, x.algorithm.name, written, want)}
+            bytes_.numbers = {} if written is None else {written: number_of_write(op, x.algorithm.name, written, want)}
             self.accessed(bytes_, x.stream, write=True)
 
     # -- the whole
@@ -378,9 +383,9 @@ class _Proof:
     def run(self) -> None:
         program, done = self.s.program, {op: 0 for op in self.s.program.ops}
         for b in self.s.buffers:
-            if b.home:
+            if b.persistent:
                 self.take(b)
-                self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.stays}
+                self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.residencies}
         for i, x in enumerate(self.s.instructions):
             self.i = i
             if not isinstance(x, (Alloc, Free, Wait)) and x.stream != (own := self.stream(x)):
@@ -388,7 +393,7 @@ class _Proof:
             if isinstance(x, Alloc):
                 self.take(x.buffer)
             elif isinstance(x, Free):
-                if x.buffer.home:
+                if x.buffer.persistent:
                     raise self.fail(f"{x.buffer.label} lives across steps and is freed")
                 self.release(x.buffer)
             elif isinstance(x, Wait):
@@ -405,27 +410,27 @@ class _Proof:
                 if x.run != done.get(x.op):
                     raise self.fail(f"{x.op.name} has the run number {x.run}, expected {done.get(x.op)}")
                 done[x.op] += 1
-                (self.by_host if x.op in self.s.plan.beside else self.compute)(x)
+                (self.by_host if x.op in self.s.plan.host_ops else self.compute)(x)
         self.i = len(self.s.instructions)
         for op, runs in done.items():
             if not runs:
                 raise self.fail(f"{op.name} never ran")
-        homes = {s.tensor: b for b in self.s.buffers if b.home for s in b.stays}
-        for t in program.carried:
-            home = homes.get(t)
-            if home is None or self.held[home].numbers.get(t) != self.final[t]:
-                raise self.fail(f"{t.name} does not hold its final value at its home")
+        persistent = {s.tensor: b for b in self.s.buffers if b.persistent for s in b.residencies}
+        for t in program.persistent:
+            buffer = persistent.get(t)
+            if buffer is None or self.held[buffer].numbers.get(t) != self.final[t]:
+                raise self.fail(f"{t.name} does not hold its final value at its fixed offset")
         for t in program.outputs:
             if self.host.get(t) != self.final[t]:
                 raise self.fail(f"the host does not have the final value of output {t.name}")
-        for t in program.hosted:
+        for t in program.host_resident:
             if self.host[t] != self.final[t]:
                 raise self.fail(f"the host does not have the final value of {t.name}, which lives there")
         for t in program.inputs:
             if self.host[t] != ("start", t.name):  # the next step may run on the same inputs
                 raise self.fail(f"input {t.name} is overwritten on the host")
         for b in self.held:
-            if not b.home:
+            if not b.persistent:
                 raise self.fail(f"{b.label} is never freed")
 
 
@@ -433,7 +438,7 @@ def verify(schedule: Schedule, budget: int | None = None) -> None:
     """Raise ScheduleError, naming the instruction, unless the schedule is right and takes at most `budget` bytes."""
     if budget is not None and schedule.arena > budget:
         raise ScheduleError(f"{schedule.program.name}: the arena is {schedule.arena} bytes, the budget {budget}")
-    if wrong := wrong_size(schedule) or wrong_place(schedule) or wrong_home(schedule):
+    if wrong := wrong_size(schedule) or wrong_place(schedule) or wrong_persistent(schedule):
         raise ScheduleError(f"{schedule.program.name}: {wrong}")
     _Proof(schedule).run()
 

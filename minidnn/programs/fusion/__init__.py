@@ -5,7 +5,7 @@ Each module here finds groups of one sort; its docstring names the ops that repl
 slope is 0 and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel that keeps
 NaN (`fuses`); if not, the ops stay separate. A fused op belongs to the layer that has the parameters, if any. An op
 that is in several groups goes into the first: BatchNorm's, then pooling's, then a sum's. Then the fused ops before a
-Concat read slices of its gradient (slices.py). At last, small ops of one kind become one op (each.py).
+Concat read slices of its gradient (slices.py). At last, small ops of one kind become one op (multi_tensor.py).
 
 `--no-fusion` leaves the pass out, and so does every set of facts but the default. Policies leave the bytes equal within
 one program, not between a fused program and one that is not.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from minidnn.program import Op, Program
-from minidnn.programs.fusion import activation, each, normalization, pooling, slices, sums
+from minidnn.programs.fusion import activation, multi_tensor, normalization, pooling, slices, sums
 from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.fusion.group import Uses
 
@@ -56,7 +56,7 @@ def fused(program: Program, fuses: Fuses | None) -> Program:
                 becomes[ops[0]] = one
     made = slices.sliced(_replaced(program, becomes), fuses)
     becomes = {}
-    for ops, one, at in each.groups(made):
+    for ops, one, at in multi_tensor.groups(made):
         if fuses(one):
             becomes |= dict.fromkeys(ops)
             becomes[at] = one

@@ -21,8 +21,8 @@ class Uses:
                 self.readers[t].append(op)
             for t in op.writes:
                 self.makers.setdefault(t, op)
-        self.given = {*program.inputs, *program.carried, *program.hosted}
-        self.kept = {*program.outputs, *program.carried, *program.hosted}
+        self.given = {*program.inputs, *program.persistent, *program.host_resident}
+        self.kept = {*program.outputs, *program.persistent, *program.host_resident}
 
     def reader(self, t: Tensor, kind: str, layer: str | None = None) -> Op | None:
         """The first op of this kind (and layer) that reads the tensor."""

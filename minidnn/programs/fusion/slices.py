@@ -54,7 +54,7 @@ def sliced(program: Program, fuses: Callable[[Op], bool]) -> Program:
 
 
 def _backward(
-    uses: Uses, join: Op, apart: Op, fuses: Callable[[Op], bool], taken: Collection[Op]
+    uses: Uses, join: Op, apart: Op, fuses: Callable[[Op], bool], done_ops: Collection[Op]
 ) -> dict[Op, tuple[Op, ...]]:
     """{op: the ops that take its place} for one Concat: its forward is `join`, its backward `apart`. An op that is
     `taken` reads a slice of another Concat's gradient already."""
@@ -65,7 +65,7 @@ def _backward(
     left: list[tuple[int, Tensor]] = []  # gradients that must still be written, and where they begin
     for start, dx in zip(apart.attrs.starts, apart.writes, strict=True):
         old = uses.reader(dx, activation.BACKWARD) or uses.reader(dx, ADD)
-        free = old is not None and old not in taken and old not in adds and uses.hidden(dx, old)
+        free = old is not None and old not in done_ops and old not in adds and uses.hidden(dx, old)
         if old and free and fuses(one := _slice(old, dx, start, dtop)):
             (adds if old.kind == ADD else relus)[old] = one
         else:

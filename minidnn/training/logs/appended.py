@@ -49,7 +49,7 @@ def whole_lines(path: Path) -> int:
         while end:
             begin = max(0, end - _BLOCK)
             file.seek(begin)
-            if (found := file.read(end - begin).rfind(b"\n")) >= 0:
-                return begin + found + 1
+            if (result := file.read(end - begin).rfind(b"\n")) >= 0:
+                return begin + result + 1
             end = begin
     return 0

@@ -54,27 +54,27 @@ class Logs:
         opened: list[tuple[Path, LineLog | EventFile]] = []
 
         def write(event: Event) -> None:
-            found = record(event, self._epoch)
+            result = record(event, self._epoch)
             for path, log in opened:
-                with _told(path):
-                    log(found)
+                with _log_errors(path):
+                    log(result)
 
         try:
             for path in self._files:
-                with _told(path):
+                with _log_errors(path):
                     opened.append((path, LineLog(path, columns, goes_on=iteration > 0)))
             if self._folder is not None:
-                with _told(self._folder):
+                with _log_errors(self._folder):
                     opened.append((self._folder, EventFile(self._folder, iteration)))
             yield write
         finally:
             for path, log in opened:
-                with _told(path):
+                with _log_errors(path):
                     log.close()
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _log_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into a LogError that names the path."""
     try:
         yield

@@ -40,11 +40,11 @@ def _values(event: Event) -> dict[str, Any]:
         return {"path": str(event.path), "best": event.best is not None}
     if isinstance(event, Began):
         resumed = None if event.resumed is None else str(event.resumed)
-        weights = event.weights and event.weights.said()
+        weights = event.weights and event.weights.data()
         about = {"max_iter": event.max_iter, "seed": event.seed}
         return {**about, "resumed": resumed, "weights": weights, "notes": list(event.notes)}
     assert isinstance(event, Ended)
-    best = None if event.best is None else event.best.said()
+    best = None if event.best is None else event.best.data()
     return {"signal": event.signal, "out_of_patience": event.spent, "best": best}
 
 
@@ -53,15 +53,15 @@ def _named(where: str, outputs: Mapping[str, float]) -> dict[str, float | None]:
     return {f"{where}/{name}": value if math.isfinite(value) else None for name, value in outputs.items()}
 
 
-def scalars(found: Mapping[str, Any]) -> dict[str, float]:
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a step's or a test's record that make a curve; none of any other record."""
-    return {name: value for name, value in found.items() if (name in STEP or "/" in name) and value is not None}
+    return {name: value for name, value in record.items() if (name in STEP or "/" in name) and value is not None}
 
 
 def columns(session: Session) -> list[str]:
     """The names of all curves that the records of this session's steps and tests have, in order."""
-    found = list(STEP)
+    result = list(STEP)
     for program in session.graphs:
         more = [OBJECTIVE] if program != "TRAIN" and session.tells_objective(program) else []
-        found += [f"{program.lower()}/{name}" for name in (*session.scalar_names(program), *more)]
-    return found
+        result += [f"{program.lower()}/{name}" for name in (*session.scalar_names(program), *more)]
+    return result

@@ -43,8 +43,8 @@ class EventFile:
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Write the record's curves, if it has any. Raises OSError."""
-        if found := scalars(record):
-            summary = b"".join(sized(_VALUE, _value(name, value)) for name, value in found.items())
+        if result := scalars(record):
+            summary = b"".join(sized(_VALUE, _value(name, value)) for name, value in result.items())
             self._write(record["iteration"], sized(_SUMMARY, summary))
 
     def _write(self, step: int, what: bytes) -> None:

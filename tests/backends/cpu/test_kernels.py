@@ -15,7 +15,7 @@ from minidnn.backends.cpu import CpuDevice, onednn
 from minidnn.backends.cpu.onednn import library
 from minidnn.backends.cpu.onednn.dnnl import Dnnl
 from minidnn.backends.reference import KERNELS, ReferenceDevice
-from minidnn.program import Algorithm, Each, Op, Pass, Tensor
+from minidnn.program import Algorithm, MultiTensor, Op, Pass, Tensor
 from tests.support.cpu_kinds import ALL, by_kind, close, spoiled
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.op_examples import Example, bare, expected, place, run
@@ -32,7 +32,7 @@ def device() -> CpuDevice:
 
 # Kinds that read float32. The cpu runs several ops in one by the reference, if at all.
 NOT_FINITE = {
-    e.op.kind for e in ALL if not isinstance(e.op.attrs, Each) and any(t.dtype == "float32" for t in e.op.reads)
+    e.op.kind for e in ALL if not isinstance(e.op.attrs, MultiTensor) and any(t.dtype == "float32" for t in e.op.reads)
 }
 
 
@@ -302,7 +302,7 @@ def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
     """Through ReLUs, pools and the softmax, whatever stands behind the layer; and then nothing is updated."""
     with machine("lenet", device, "liveness:m") as made:
         program = made.arrangement.schedules["TRAIN"].program
-        w = next(t for t in program.carried if t.name == f"{layer}.w")
+        w = next(t for t in program.persistent if t.name == f"{layer}.w")
         made.set(w, np.full(w.shape, np.nan, np.float32))
         before = carried(made)
         made.step("TRAIN")

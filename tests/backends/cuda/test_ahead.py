@@ -86,7 +86,7 @@ def test_all_that_looks_at_the_machine_sees_the_step_done():
     want = expected("lenet", "vdnn_all:m")
     device = fake_device(5)
     with machine("lenet", device, "vdnn_all:m") as m:
-        w = next(t for t in m.homes if t.name == "conv1.w")
+        w = next(t for t in m.persistent if t.name == "conv1.w")
         for k in range(STEPS):
             m.launch("TRAIN", meanwhile=lambda k=k: feed(m, k + 1))
             assert device.api.pending
@@ -185,7 +185,7 @@ def test_an_error_in_flight_is_raised_by_what_looks_next(look):
     output = m.loaded["TRAIN"].schedule.program.outputs[0]
     looks = {
         "launch": lambda: m.launch("TRAIN"), "read": lambda: m.read(output, "TRAIN"), "settle": m.settle,
-        "get": lambda: m.get(next(iter(m.homes))), "step": lambda: m.step("TRAIN"), "close": m.close,
+        "get": lambda: m.get(next(iter(m.persistent))), "step": lambda: m.step("TRAIN"), "close": m.close,
     }  # fmt: skip
     if look in ("launch", "read"):  # which wait for less than all: the error is known when it has happened
         monkey = device.api.reach
@@ -286,7 +286,7 @@ def test_a_run_is_the_same_ahead_or_not_and_so_is_one_that_goes_on(tmp_path, mon
         with monkeypatch.context() as patch:
             if name == "patient":
                 patiently(patch)
-            # Copies of early inputs, too, are work that a replay finds not done (test_early.py).
+            # Copies of double-buffered inputs, too, are work that a replay finds not done (test_early.py).
             with solver(tmp_path / name, device, iter_size=iter_size, early=False) as s:
                 runs[name] = told(s.run()), {n: v.tobytes() for n, v in s.values().items()}
         assert any(device.api.busy) == (name == "ahead")
@@ -438,7 +438,7 @@ def test_a_run_whose_weights_live_on_the_host_ends_with_the_same_files(tmp_path)
         (tmp_path / state).mkdir()
         with solver(tmp_path / state, fake_device(3), iter_size=2, state=state) as s:
             runs[state] = told(s.run()), {n: v.tobytes() for n, v in s.values().items()}
-            assert all(bool(p.hosted) == (state == "all") for p in s.session.programs.values())
+            assert all(bool(p.host_resident) == (state == "all") for p in s.session.programs.values())
     assert runs["all"] == runs["device"]
     assert files(tmp_path / "all") == files(tmp_path / "device") and len(files(tmp_path / "all")) == 3
     (tmp_path / "on").mkdir()

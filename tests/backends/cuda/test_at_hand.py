@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from minidnn import costs, sizes
-from minidnn.backends.cuda.at_hand import Facts, profile
+from minidnn.backends.cuda.at_hand import CardFacts, profile
 from minidnn.backends.cuda.packages import Card
 from tests.backends.cuda.test_packages import driver, needs_gcc, no_driver  # noqa: F401  (a fixture)
 from tests.support.paths import ROOT
@@ -18,13 +18,13 @@ from tests.support.paths import ROOT
 GiB = 2**30
 
 
-def facts_of(name: str) -> tuple[Card, Facts]:
+def facts_of(name: str) -> tuple[Card, CardFacts]:
     """A known card, by the numbers that its driver would give, under a name that nobody knows."""
     gpu = costs.gpu(name)
     capability = {"rtx3060": (8, 6), "rtx4090": (8, 9), "a100": (8, 0), "t4": (7, 5), "a10": (8, 6), "l4": (8, 9)}[name]
     bus = 256
     brand = "GeForce" if name.startswith("rtx") else "card"
-    return Card(0, f"{brand} unheard of", capability), Facts(
+    return Card(0, f"{brand} unheard of", capability), CardFacts(
         memory=sizes.parse(gpu.memory.value), multiprocessors=int(gpu.multiprocessors.value), clock=gpu.clock.value,
         memory_clock=gpu.memory_bandwidth.value * 8 / bus / 2, bus=bus, l2=sizes.parse(gpu.l2.value),
     )  # fmt: skip
@@ -57,18 +57,18 @@ def test_a_known_card_has_its_profile_and_its_own_memory():
 
 
 def test_a_card_that_shares_the_cpu_s_memory_has_half_of_it():
-    found = profile(Card(0, "Orin", (8, 7)), Facts(32 * GiB, 16, 1.3e9, 3.2e9, 256, 4 << 20, shared=True))
+    found = profile(Card(0, "Orin", (8, 7)), CardFacts(32 * GiB, 16, 1.3e9, 3.2e9, 256, 4 << 20, shared=True))
     assert sizes.parse(found.memory.value) == sizes.parse(found.host_memory.value) == 16 * GiB
     assert found.pcie is None and found.link_out.value < found.memory_bandwidth.value / 2
     assert found.float16_flops.value == pytest.approx(costs.gpu("orin").float16_flops.value, rel=0.01)
 
 
 def test_a_card_without_tensor_cores():
-    found = profile(Card(0, "NVIDIA GeForce GTX 1080", (6, 1)), Facts(8 * GiB, 20, 1.733e9, 5.0e9, 256, 2 << 20))
+    found = profile(Card(0, "NVIDIA GeForce GTX 1080", (6, 1)), CardFacts(8 * GiB, 20, 1.733e9, 5.0e9, 256, 2 << 20))
     assert found.float16_flops is found.tf32_flops is None
     assert found.peak_flops.value == pytest.approx(8.87e12, rel=0.01) and found.link_out.value == 12.8e9
     assert (
-        profile(Card(0, "NVIDIA GeForce GTX 1660", (7, 5)), Facts(6 * GiB, 22, 1.8e9, 4e9, 192, 1)).float16_flops
+        profile(Card(0, "NVIDIA GeForce GTX 1660", (7, 5)), CardFacts(6 * GiB, 22, 1.8e9, 4e9, 192, 1)).float16_flops
         is None
     )
 

@@ -120,7 +120,7 @@ def test_the_same_bytes_where_the_host_updates_in_any_legal_order(net, graphs):
 def test_updates_of_the_host_are_waited_for_and_nothing_races(ahead):
     device = recording_device()
     arrangement = arranged("residual", "zero_offload:m", device, ("TRAIN", "TEST"))
-    assert arrangement.schedules["TRAIN"].plan.beside and not arrangement.schedules["TEST"].plan.beside
+    assert arrangement.schedules["TRAIN"].plan.host_ops and not arrangement.schedules["TEST"].plan.host_ops
     with lived(arrangement, device, debug=True, ahead=ahead) as life:
         check_life(life)
     assert len(life.graphs) == 4
@@ -167,12 +167,12 @@ def test_a_solver_trains_with_early_inputs_and_goes_on_elsewhere(options, bindin
     with solver("liveness:m") as plain:
         losses = [step.loss for step in (plain.step() for _ in range(6))]
         want = ends(plain)
-    with solver("zero_offload:m") as hosted:
-        assert len(hosted.session.machine.loaded["TRAIN"].bound) == bindings
-        assert [hosted.step().loss for _ in range(3)] == losses[:3]
-        path = hosted.save().path
-        assert [hosted.step().loss for _ in range(3)] == losses[3:]
-        assert ends(hosted) == want
+    with solver("zero_offload:m") as host_resident:
+        assert len(host_resident.session.machine.loaded["TRAIN"].bound) == bindings
+        assert [host_resident.step().loss for _ in range(3)] == losses[:3]
+        path = host_resident.save().path
+        assert [host_resident.step().loss for _ in range(3)] == losses[3:]
+        assert ends(host_resident) == want
     with solver("vdnn_all:m", resume=path) as again:
         assert [again.step().loss for _ in range(3)] == losses[3:]
         assert ends(again) == want
@@ -214,7 +214,7 @@ def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeyp
         assert not m.runtime.broken and not device.api.pending
         fails = False
         for name, value in before.items():
-            t = next(t for t in m.homes if t.name == name)
+            t = next(t for t in m.persistent if t.name == name)
             m.set(t, value)
         for k in range(2, STEPS):
             feed(m, k)

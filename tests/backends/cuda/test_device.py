@@ -178,7 +178,7 @@ def test_a_timed_step_says_when_each_instruction_ran():
 
 def test_a_checked_step_names_the_first_op_that_is_not_finite():
     with machine("lenet", fake_device(), "vdnn_all:m") as m:
-        w = next(t for t in m.homes if t.name == "conv1.w")
+        w = next(t for t in m.persistent if t.name == "conv1.w")
         m.set(w, np.full(w.shape, np.nan, np.float32))
         with pytest.raises(NotFinite, match=r"conv1\.forward"):
             m.step("TRAIN", check=True)
@@ -271,7 +271,7 @@ def test_an_error_that_stays_leaves_the_device_to_the_end_of_the_process():
 def test_a_checked_step_leaves_idle_streams():
     device = fake_device()
     with machine("lenet", device, "vdnn_all:m") as m:
-        w = next(t for t in m.homes if t.name == "ip1.w")
+        w = next(t for t in m.persistent if t.name == "ip1.w")
         m.set(w, np.full(w.shape, np.nan, np.float32))
         with pytest.raises(NotFinite):
             m.step("TRAIN", check=True)

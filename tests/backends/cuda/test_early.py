@@ -87,12 +87,12 @@ def inputs(found: minidnn.Net, early: bool, format: str) -> tuple[list[bytes], S
     feeds, seen = Feeds(found.graph("TRAIN"), seed=3), []
     with session:
         schedule = session.arrangement.schedules["TRAIN"]
-        (stay,) = (s for b in schedule.buffers for s in b.stays if s.tensor.name == "data")
+        (residency,) = (s for b in schedule.buffers for s in b.residencies if s.tensor.name == "data")
         for position in (0, 5, 10, 35):
             feeds.write(session.machine, session.programs["TRAIN"], position)
             session.step("TRAIN")
-            at = session.machine.binder.on_device(schedule, stay, session.machine._turn)
-            seen.append(session.machine.runtime.read(at[: stay.tensor.nbytes]).tobytes())
+            at = session.machine.binder.on_device(schedule, residency, session.machine._turn)
+            seen.append(session.machine.runtime.read(at[: residency.tensor.nbytes]).tobytes())
     feeds.close()
     return seen, session
 
@@ -109,7 +109,7 @@ def test_the_device_makes_the_bytes_that_the_host_makes(tmp_path, case):
     assert mine == theirs and len(set(mine)) == 4
     first, program = session.programs["TRAIN"].ops[0], session.programs["TRAIN"]
     assert first.kind == KIND and first.reads[0].dtype == ("uint8" if dtype == "uint8" else "float32")
-    assert program.early == set(program.inputs) and "data" not in {t.name for t in program.inputs}
+    assert program.double_buffered == set(program.inputs) and "data" not in {t.name for t in program.inputs}
 
 
 @compiled
@@ -123,7 +123,7 @@ def test_more_means_than_the_kernels_take_leave_the_transform_to_the_host(tmp_pa
     mine, session = inputs(found, True, "float32")
     assert mine == inputs(found, False, "float32")[0]
     program = session.programs["TRAIN"]
-    assert [t.name for t in program.inputs][:2] == ["data", "label"] and program.early == set(program.inputs)
+    assert [t.name for t in program.inputs][:2] == ["data", "label"] and program.double_buffered == set(program.inputs)
 
 
 def solver(folder: Path, device, early: bool, **options) -> minidnn.Solver:
@@ -144,7 +144,7 @@ def test_a_run_ends_with_the_same_files_and_so_does_one_that_goes_on(tmp_path, i
         device = fake_device(3)
         with solver(tmp_path / str(early), device, early, iter_size=iter_size) as s:
             runs[early] = told(s.run())
-            assert any(p.early for p in s.session.programs.values()) == early
+            assert any(p.double_buffered for p in s.session.programs.values()) == early
     assert runs[True] == runs[False]
     assert files(tmp_path / "True") == files(tmp_path / "False") and len(files(tmp_path / "True")) == 3
     half = tmp_path / "False" / "net_iter_4.safetensors"
@@ -185,7 +185,7 @@ def test_a_budget_without_room_for_two_places_has_one_and_says_so(tmp_path):
     assert least < most
     for budget, early in ((most, True), (most - 1, False)):
         with solver(tmp_path / "kept", fake_device(), True, budget=budget) as s:
-            assert any(p.early for p in s.session.programs.values()) == early
+            assert any(p.double_buffered for p in s.session.programs.values()) == early
             assert any("each batch is copied within its step" in note for note in s.notes) != early
             s.solve()
         assert files(tmp_path / "kept") == files(tmp_path / "late")
@@ -237,16 +237,16 @@ def test_nothing_races(net, policy, ahead):
 def test_programs_that_share_the_places_take_turns(ahead):
     device = recording_device()
     train = TrainSpec(SGD(momentum=0.9), clip_gradients=5.0, iter_size=2)
-    made = programs(load(NET_FILES / "residual.yaml"), train, ("TRAIN", "TEST"), early=True)
-    assert [bool(p.early) for p in made.values()] == [True, True, False]
+    made = programs(load(NET_FILES / "residual.yaml"), train, ("TRAIN", "TEST"), double_buffered=True)
+    assert [bool(p.double_buffered) for p in made.values()] == [True, True, False]
     with lived(arrange(list(made.values()), "vdnn_all:m", estimate(device)), device, ahead=ahead) as life:
         check_life(life)
     accumulate, train = (life.life.machine.arrangement.schedules[name] for name in ("ACCUMULATE", "TRAIN"))
-    homes = [{b.label: s.offset[b] for b in s.buffers if b.home} for s in (accumulate, train)]
-    shared = homes[0].keys() & homes[1].keys()
-    assert "data.raw" in shared and all(homes[0][name] == homes[1][name] for name in shared)
-    assert {*homes[0]} - shared == {"iteration"} and {*homes[1]} - shared == {"rate"}
-    assert homes[0]["iteration"] != homes[1]["rate"]  # one lands while the other is read
+    persistent = [{b.label: s.offset[b] for b in s.buffers if b.persistent} for s in (accumulate, train)]
+    shared = persistent[0].keys() & persistent[1].keys()
+    assert "data.raw" in shared and all(persistent[0][name] == persistent[1][name] for name in shared)
+    assert {*persistent[0]} - shared == {"iteration"} and {*persistent[1]} - shared == {"rate"}
+    assert persistent[0]["iteration"] != persistent[1]["rate"]  # one lands while the other is read
 
 
 def without_wait(self, landings):

@@ -77,7 +77,7 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
 def stored(e: Example, storage: str, stay: tuple[str, ...] | None = None) -> tuple[Example, Example]:
     """(the example in that format, the same numbers as float32). `stay`: what stays float32, if not FLOAT's"""
     floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
-    floats = tuple(t.name for t in e.op.reads) if e.op.kind == "cast.forward_each" else floats
+    floats = tuple(t.name for t in e.op.reads) if e.op.kind == "cast.forward_multi_tensor" else floats
     floats = floats if stay is None else stay
     kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in floats]
     names = {t: t if t in kept else Tensor(t.name, t.shape, DTYPE[storage]) for t in e.op.tensors}

@@ -28,7 +28,7 @@ from minidnn.backends.cuda import (
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
-from minidnn.program import EACH, Tensor
+from minidnn.program import MULTI_TENSOR, Tensor
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import HostCuda, KernelError
 from tests.support.cuda.op_examples import all_examples
@@ -115,8 +115,8 @@ STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")
 STRIDING += ["row_norm.forward", "row_norm.backward_data"]
 STRIDING += ["gradient.accumulate", "gradient.total", "scale.forward", "scale.backward_data"]
-STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each in ("", EACH)]
-STRIDING += ["batch_norm.statistics", "batch_norm.statistics_each"]
+STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each in ("", MULTI_TENSOR)]
+STRIDING += ["batch_norm.statistics", "batch_norm.statistics_multi_tensor"]
 
 
 @pytest.mark.parametrize("kind", usual_are(STRIDING[::8], STRIDING))

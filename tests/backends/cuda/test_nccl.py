@@ -58,7 +58,7 @@ def trained(ranks, each, policy="liveness", seed=0, graphs=True, **options):
 
 def agree(alone, parts):
     """That all ranks together have the bytes of the one alone."""
-    roles = {t.name: t.role for t in alone.machine.homes}
+    roles = {t.name: t.role for t in alone.machine.persistent}
     compared = 0
     for name, values in alone.values().items():
         learned, momentum, _ = name.partition(".momentum")
@@ -166,7 +166,7 @@ def solved(name, ranks, each, **options):
 
 @pytest.mark.parametrize("options", [{}, {"format": "bfloat16", "policy": "vdnn_all"}], ids=str)
 def test_the_files_are_those_of_one_rank(case, options):
-    """Fused ops, early batches, tests and snapshots among them."""
+    """Fused ops, double-buffered batches, tests and snapshots among them."""
     alone, together = solved("alone", 1, 2, **options), solved("together", 2, 1, **options)
     assert files(case, "together") == files(case, "alone") and len(files(case, "alone")) == 2
     assert alone * 2 == together
@@ -229,7 +229,7 @@ def test_a_rank_that_does_not_come_is_told_and_nothing_more_is_read_of_this_one(
         finally:
             one.machine.close()  # and does not wait
             engine.close()
-        assert one.machine.homes == {}
+        assert one.machine.persistent == {}
 
     on_gpus(2, body)
 

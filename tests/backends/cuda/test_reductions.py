@@ -18,7 +18,7 @@ import pytest
 from minidnn.backends.cuda import columns, rules
 from minidnn.backends.reference import KERNELS
 from minidnn.optimizers.squares import Blocks, squares
-from minidnn.program import EACH, Op, Pass, Tensor
+from minidnn.program import MULTI_TENSOR, Op, Pass, Tensor
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.code import ptx
 from tests.support.cuda.host import HostCuda
@@ -302,7 +302,7 @@ def test_squares_of_gradients_of_several_formats(storage, count):
 def test_updates_by_gradients_of_several_formats_in_one_launch(storage):
     """Each weight gets the same bytes as by a launch of its own."""
     device = HostCuda(storage=storage)
-    kinds = [f"{rule}.update{EACH}" for rule in ("sgd", *rules.RULES) if rule != "lamb"]  # it reads no gradient
+    kinds = [f"{rule}.update{MULTI_TENSOR}" for rule in ("sgd", *rules.RULES) if rule != "lamb"]  # it reads no gradient
     for e in [e for e in examples() if e.op.kind in kinds and sum(t.size for t in e.op.tensors) > 300_000]:
         gradients = [e.op.reads.index(one.reads[1]) for k, one in enumerate(e.op.members) if k % 3]
         narrowed, _ = stored(e, storage, gradients)

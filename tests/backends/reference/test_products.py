@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minidnn.backends.reference import KERNELS, products
-from minidnn.backends.reference.products import by_matrix, placed, room
+from minidnn.backends.reference.products import by_matrix, laid_out, room
 from minidnn.layers.matmul import MatMulAttrs
 from tests.support.blas import CORES, run_as
 from tests.support.slow import quick_are
@@ -77,8 +77,8 @@ def test_samples_lie_alike():
         x = room(shape)
         assert x.shape == shape and x[0].flags.c_contiguous
         assert all(one.ctypes.data % products.LINE == 0 for one in x)
-        assert placed(x) is x, "it is not copied again"
+        assert laid_out(x) is x, "it is not copied again"
         for other in (shifted(x, 1), x[..., ::-1], np.broadcast_to(x[:1], shape)):
-            copy = placed(other)
+            copy = laid_out(other)
             np.testing.assert_array_equal(copy, other)
             assert all(one.ctypes.data % products.LINE == 0 for one in copy)

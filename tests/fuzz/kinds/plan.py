@@ -83,9 +83,9 @@ def edit(draw: Any, described: dict[str, Any]) -> None:
     """A hand's changes: a line gone, twice or elsewhere, another's name."""
     names, ops = list(described["tensors"]), list(described["ops"])
     for _ in range(draw(st.integers(1, 3))):
-        field = pick(draw, ["order", "trips", "trips", "share", "algorithm", "hold"])
+        field = pick(draw, ["order", "offloads", "offloads", "share", "algorithm", "hold"])
         value = described[field]
-        if field in ("order", "trips") and value and draw(st.booleans()):
+        if field in ("order", "offloads") and value and draw(st.booleans()):
             i, j = draw(st.integers(0, len(value) - 1)), draw(st.integers(0, len(value) - 1))
             how = pick(draw, ["gone", "twice", "moved"])
             item = value[i] if how == "twice" else value.pop(i)
@@ -93,15 +93,15 @@ def edit(draw: Any, described: dict[str, Any]) -> None:
                 value.insert(j, dict(item) if isinstance(item, dict) else item)
         elif field == "order":
             value.append(pick(draw, ops))
-        elif field == "trips":
-            trip = pick(draw, value) if value and draw(st.booleans()) else {"tensor": names[0]}
-            if not any(trip is known for known in value):
-                value.append(trip)
-                trip.update(dict.fromkeys(plan_file.POINTS))
+        elif field == "offloads":
+            offload = pick(draw, value) if value and draw(st.booleans()) else {"tensor": names[0]}
+            if not any(offload is known for known in value):
+                value.append(offload)
+                offload.update(dict.fromkeys(plan_file.POINTS))
             for name in draw(st.lists(st.sampled_from(["tensor", *plan_file.POINTS, "into"]), min_size=1, max_size=4)):
                 points = [*described["order"], f"{described['order'][0]}#1", "end", None]
                 some = names if name == "tensor" else [{"slot": "s", "nbytes": 1 << 16}] if name == "into" else points
-                trip[name] = pick(draw, some)
+                offload[name] = pick(draw, some)
         elif field == "share":
             slots = [{"slot": "s", "nbytes": n} for n in (0, 5, 1 << 16, -5, 2**62, 2**63, True)]
             holder = pick(draw, [*names, *(plan_file.WORKSPACE + op for op in ops)])

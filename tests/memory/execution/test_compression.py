@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minidnn.memory.execution.compression import BLOCK, compress, decompress, taken
+from minidnn.memory.execution.compression import BLOCK, compress, decompress, stored_bytes
 from minidnn.memory.schedule import HEADER, stored_bound
 from minidnn.program import Tensor
 from tests.support.examples import examples
@@ -18,7 +18,7 @@ def around(source: np.ndarray, itemsize: int) -> int:
     bytes_ = np.ascontiguousarray(source).view(np.uint8).reshape(-1)
     store = np.full(bytes_.nbytes + HEADER + 16, 0xEE, np.uint8)
     size = compress(bytes_, store[: bytes_.nbytes + HEADER], itemsize)
-    assert size == taken(store, bytes_.nbytes, itemsize)
+    assert size == stored_bytes(store, bytes_.nbytes, itemsize)
     assert size <= bytes_.nbytes + HEADER and (store[-16:] == 0xEE).all()
     back = np.full_like(bytes_, 0xCD)
     decompress(store, back, itemsize)

@@ -28,13 +28,13 @@ from tests.support.slow import quick_are
 def train(program, policy, steps=3, trace=False, budget=None, **options):
     arrangement = arrange([program], policy, costs(), budget)
     with Machine(Mixer(), arrangement, **options) as m:
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(steps):
             for data in program.inputs:
                 m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
             last = m.step("TRAIN", trace=trace)
-        out = {t.name: m.get(t).tobytes() for t in program.carried}
+        out = {t.name: m.get(t).tobytes() for t in program.persistent}
         out |= {"loss" if k == 0 else t.name: m.read(t, "TRAIN").tobytes() for k, t in enumerate(program.outputs)}
     return out, last, arrangement.schedules["TRAIN"]
 
@@ -72,7 +72,7 @@ def test_live_bytes_are_the_planned_ones_at_every_execution(policy):
         for budget in (None, refused.value.smallest):
             got, trace, s = train(program, policy, 2, True, budget, debug=True, delays=5e-4)
             computes = [span for span in trace.spans if span.stream == "compute"]
-            here = [p for p, op in enumerate(s.plan.order) if op not in s.plan.beside]
+            here = [p for p, op in enumerate(s.plan.order) if op not in s.plan.host_ops]
             assert len(computes) == len(here) and len(s.plan.order) == len(s.points)
             times = [at for at, _ in trace.memory]
             measured = [trace.memory[bisect_right(times, span.start) - 1][1] for span in computes]
@@ -118,7 +118,7 @@ def test_check_names_the_first_op_whose_result_is_not_finite():
 
     program = PROGRAMS["chain"]()
     with Machine(Nan(), arrange([program], "vdnn_all:m", costs())) as m:
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.zeros(t.shape, np.float32))
         m.write(program.inputs[0], np.zeros(program.inputs[0].shape, np.float32), "TRAIN")
         with pytest.raises(NotFinite, match=r"relu1\.forward") as caught:
@@ -162,7 +162,7 @@ def test_a_launched_step_is_a_step(policy):
     (data,), (loss,) = program.inputs, program.outputs
     want, _, _ = train(program, policy)
     with Machine(Mixer(), arrange([program], policy, costs())) as m:
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         begun = []
 
@@ -175,7 +175,7 @@ def test_a_launched_step_is_a_step(policy):
             m.launch("TRAIN", meanwhile=partial(begin, k + 1))
             m.settle()
         assert begun == [0, 1, 2, 3]
-        got = {t.name: m.get(t).tobytes() for t in program.carried} | {"loss": m.read(loss, "TRAIN").tobytes()}
+        got = {t.name: m.get(t).tobytes() for t in program.persistent} | {"loss": m.read(loss, "TRAIN").tobytes()}
     assert got == want
 
 
@@ -185,7 +185,7 @@ def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
     program = PROGRAMS["chain"]()
     (data,) = program.inputs
     with Machine(Mixer(), arrange([program], policy, costs())) as m:
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(4):
             m.write(data, np.full(data.shape, k, np.float32), "TRAIN")
@@ -249,13 +249,13 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
             assert poison
             for k in poison:
                 calls[k] = (calls[k][0], partial(late, calls[k][1]))
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         (data,) = program.inputs
         for k in range(2):
             m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
             m.step("TRAIN")
-        assert {t.name: m.get(t).tobytes() for t in program.carried} == {
+        assert {t.name: m.get(t).tobytes() for t in program.persistent} == {
             name: want[name] for name in want if name != "loss"
         }
 

@@ -11,7 +11,7 @@ from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.plan import OffloadInterval, Plan, complete
 from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 from minidnn.programs.ranks import net
 
@@ -53,8 +53,9 @@ def test_an_input_arrives_then_ops_follow_and_the_output_leaves():
 
 
 def test_a_copy_beside_a_longer_op_is_hidden_and_one_beside_a_shorter_op_stalls():
-    trip = Trip(a, out=1, free=2, back=2, arrive=2)  # leaves beside "two", comes back for "three": nothing overlaps
-    long, short = run(Plan(trips=(trip,)), costs(2)), run(Plan(trips=(trip,)), costs(0.5))
+    # leaves beside "two", comes back for "three": nothing overlaps
+    offload = OffloadInterval(a, offload_at=1, free_at=2, prefetch_at=2, needed_at=2)
+    long, short = run(Plan(offloads=(offload,)), costs(2)), run(Plan(offloads=(offload,)), costs(0.5))
     # long: x 0-1, one 1-3, two 3-5 beside out 3-4, in 5-6, three 6-8, c 8-9
     assert long.seconds == pytest.approx(9e-3)
     assert long.stall_seconds == pytest.approx(3e-3)
@@ -65,9 +66,9 @@ def test_a_copy_beside_a_longer_op_is_hidden_and_one_beside_a_shorter_op_stalls(
 
 def test_copies_slow_ops_down():
     """A copy out takes half of the work beside it, a copy in a quarter. The ops have no flops: memory binds them."""
-    trip = Trip(a, out=1, free=2, back=2, arrive=2)
+    offload = OffloadInterval(a, offload_at=1, free_at=2, prefetch_at=2, needed_at=2)
     cost = replace(costs(2), drag=Drag((0.5, 0.25), (0.0, 0.0)))
-    t = run(Plan(trips=(trip,)), cost)
+    t = run(Plan(offloads=(offload,)), cost)
     assert spans(t) == [
         ("x", "in", 0, 1),
         ("one", "compute", 1, 3),
@@ -78,17 +79,19 @@ def test_copies_slow_ops_down():
         ("c", "out", 8.5, 9.5),
     ]
     assert t.seconds == pytest.approx(9.5e-3)
-    assert run(Plan(trips=(trip,)), replace(cost, drag=Drag((0.0, 0.0), (0.5, 0.25)))).seconds == pytest.approx(9e-3)
+    assert run(Plan(offloads=(offload,)), replace(cost, drag=Drag((0.0, 0.0), (0.5, 0.25)))).seconds == pytest.approx(
+        9e-3
+    )
 
 
 def test_an_op_beside_copies_in_both_directions_loses_the_sum():
     """b leaves while a comes back: 1 ms each. They begin when two ends, and three waits for neither."""
-    trips = (Trip(a, 1, 2, 2, 3), Trip(b, 2, 3, None, None))
+    offloads = (OffloadInterval(a, 1, 2, 2, 3), OffloadInterval(b, 2, 3, None, None))
     last = replace(ops[2], name="four", layer="four", reads=(c, a), writes=(d,))
     chain = (*ops[:2], replace(ops[2], reads=(x,)), last)
     four = Program("TRAIN", chain, (x,), (), (d,))
     cost = replace(costs(2), drag=Drag((0.5, 0.25), (0.0, 0.0)))
-    t = simulate(place(lower(four, complete(four, cost, Plan(trips=trips)))), cost)
+    t = simulate(place(lower(four, complete(four, cost, Plan(offloads=offloads)))), cost)
     three = next(s for s in t.spans if s.name == "three")
     assert round((three.end - three.start) * 1e3, 6) == 2.75
 
@@ -96,7 +99,7 @@ def test_an_op_beside_copies_in_both_directions_loses_the_sum():
 def test_the_copies_in_and_out_overlap_each_other():
     d = Tensor("d", (MB // 4,), role=Role.INPUT)
     two = Program("TRAIN", (*ops[:2], Op("three", "k", "three", Pass.FORWARD, (b, d), (c,))), (x, d), (), (c,))
-    plan = Plan(trips=(Trip(d, None, None, 1, 2), Trip(b, 2, 3, None, None)))
+    plan = Plan(offloads=(OffloadInterval(d, None, None, 1, 2), OffloadInterval(b, 2, 3, None, None)))
     cost = costs(1)
     t = simulate(place(lower(two, complete(two, cost, plan))), cost)
     assert ("d", "in", 2, 3) in spans(t) and ("two", "compute", 2, 3) in spans(t)
@@ -112,21 +115,21 @@ def test_memory_over_time_is_time_weighted():
 
 
 def test_a_communication_runs_beside_ops_and_may_slow_them_down():
-    """Beside an exchange an op of 2 ms loses half of its speed; an op that reads what comes waits."""
+    """Beside an all-to-all an op of 2 ms loses half of its speed; an op that reads what comes waits."""
     grown = Tensor("a.rows", (MB // 2,))
-    exchange = net("net.exchange", "net.exchange", (a,), (grown,), 2)
+    all_to_all = net("net.all_to_all", "net.all_to_all", (a,), (grown,), 2)
     last = Op("four", "k", "four", Pass.UPDATE, (b, grown), (c,))
-    together = Program("TRAIN", (ops[0], exchange, ops[1], last), (x,), (), (c,))
+    together = Program("TRAIN", (ops[0], all_to_all, ops[1], last), (x,), (), (c,))
 
     def ran(drag: float):
         cost = among(costs(2), Link(MB, 1e-3, drag=drag))
         return simulate(place(lower(together, complete(together, cost, Plan()))), cost)
 
-    free = ran(0.0)  # x 0-1, one 1-3, two 3-5 beside the exchange 3-1004 (1 ms and a second for each MB)
-    assert [s.stream for s in free.spans if s.name == "net.exchange"] == ["net"]
+    free = ran(0.0)  # x 0-1, one 1-3, two 3-5 beside the all-to-all 3-1004 (1 ms and a second for each MB)
+    assert [s.stream for s in free.spans if s.name == "net.all_to_all"] == ["net"]
     assert spans(free)[1:5] == [
         ("one", "compute", 1, 3),
-        ("net.exchange", "net", 3, 1004),
+        ("net.all_to_all", "net", 3, 1004),
         ("two", "compute", 3, 5),
         ("four", "compute", 1004, 1006),
     ]

@@ -19,11 +19,11 @@ from minidnn.costs import Choice, Drag
 from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import Bound, LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.index import Index
 from minidnn.memory.joint.linear import NoSolver, Rows, Solver
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, complete, in_place_sharing
 from minidnn.memory.planning import unproved
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.optimizers import SGD
@@ -48,11 +48,11 @@ def solved(bound: LowerBound, budget: int) -> Bound | None:
 
 
 def is_below(bound: LowerBound, schedule, device) -> str | None:
-    """What is wrong with the bound at the live peak of this schedule. If copies back are eager, the arena counts: they
-    take bytes before their points. The bound is not for plans of which the host runs ops."""
-    if schedule.plan.beside:
+    """What is wrong with the bound at the live peak of this schedule. If copies back begin as soon as possible, the
+    arena counts: they take bytes before their points. The bound is not for plans of which the host runs ops."""
+    if schedule.plan.host_ops:
         return None
-    most = schedule.arena if schedule.plan.eager else schedule.live_peak
+    most = schedule.arena if schedule.plan.asap else schedule.live_peak
     found, seconds = solved(bound, most), simulate(schedule, device).seconds
     if found is None:
         return f"no plan is said to keep {most} bytes"
@@ -66,15 +66,15 @@ def is_below(bound: LowerBound, schedule, device) -> str | None:
 )
 def test_no_policy_is_below_the_bound(name, policies, drag):
     program, device = PROGRAMS[name](), replace(costs(), drag=drag)
-    bound = LowerBound(Facts(program, device))
+    bound = LowerBound(Index(program, device))
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     tried = set()
     for policy in policies:
         for budget in (0, whole // 2, whole * 3 // 4, whole):
             schedule = unproved([program], policy, device, budget)["TRAIN"]
             assert is_below(bound, schedule, device) is None, (policy, budget)
-            assert bound.least() <= schedule.live_peak or schedule.plan.beside
-            tried.add((schedule.live_peak, len(schedule.plan.order), len(schedule.plan.trips)))
+            assert bound.least() <= schedule.live_peak or schedule.plan.host_ops
+            tried.add((schedule.live_peak, len(schedule.plan.order), len(schedule.plan.offloads)))
     assert len(tried) > 5
 
 
@@ -84,7 +84,7 @@ def test_no_policy_of_several_ranks_is_below_the_bound(case, ranks, link):
     """Whether ops or communications take longer. The quickest steps are near it."""
     device, nearest = among(costs(), link), math.inf
     (program,) = made(ranks, case).values()
-    bound = LowerBound(Facts(program, device))
+    bound = LowerBound(Index(program, device))
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     for policy in MANY:
         for budget in (0, whole * 3 // 4, whole):
@@ -100,8 +100,8 @@ def of_the_family(program, plan) -> bool:
     order = plan.order or program.ops
     again = [op for op in program.ops if order.count(op) > 1]
     firsts = tuple(dict.fromkeys(order))
-    carried = any(t.tensor in program.hosting(plan.hosted).carried for t in plan.trips)
-    return firsts == program.ops and all(op.during in FORWARD for op in again) and not carried
+    persistent = any(t.tensor in program.with_host_resident(plan.host_resident).persistent for t in plan.offloads)
+    return firsts == program.ops and all(op.during in FORWARD for op in again) and not persistent
 
 
 def test_no_plan_at_random_is_below_the_bound():
@@ -117,7 +117,7 @@ def test_no_plan_at_random_is_below_the_bound():
         except (ValueError, ScheduleError):
             continue
         judged += 1
-        assert is_below(LowerBound(Facts(program, device)), schedule, device) is None
+        assert is_below(LowerBound(Index(program, device)), schedule, device) is None
     assert judged > 40
 
 
@@ -128,12 +128,12 @@ def test_no_plan_with_weights_on_the_host_is_below_the_bound():
     train = TrainSpec(SGD(momentum=0.9))
     for net in ("residual", "lenet"):
         program = programs(minidnn.load(NET_FILES / f"{net}.yaml"), train, ("TRAIN",))["TRAIN"]
-        bound, near = LowerBound(Facts(program, device)), LowerBound(Facts(program, device), homes=False)
+        bound, near = LowerBound(Index(program, device)), LowerBound(Index(program, device), may_host=False)
         for part in (0.0, 0.5, 1.0):
-            hosted = program.hosting(frozenset(t for t in program.carried if r.random() < part))
-            own = LowerBound(Facts(hosted, device), homes=False)
+            host_resident = program.with_host_resident(frozenset(t for t in program.persistent if r.random() < part))
+            own = LowerBound(Index(host_resident, device), may_host=False)
             for _ in range(6):
-                schedule = schedule_at_random(hosted, device, r)
+                schedule = schedule_at_random(host_resident, device, r)
                 for each in (bound, own) if part else (bound, own, near):
                     assert is_below(each, schedule, device) is None
                 nearest = min(nearest, simulate(schedule, device).seconds / own.at(schedule.live_peak).seconds)
@@ -169,8 +169,10 @@ def every_plan(program, device):
                 continue
             use = min(p for p in uses if p > last)
             idle = range(last + 1, use + 1)
-            trips = [Trip(t, uses[0] + 1, free, back, use) for free in idle for back in idle if free <= back]
-            fates.append([None, (op, use), *trips])
+            offloads = [
+                OffloadInterval(t, uses[0] + 1, free, back, use) for free in idle for back in idle if free <= back
+            ]
+            fates.append([None, (op, use), *offloads])
     choosing = [op for op in ops if len(device.choices(op)) > 1]
     for fate in itertools.product(*fates):
         order, moved = [], {}
@@ -179,17 +181,19 @@ def every_plan(program, device):
             moved[p] = len(order)
             order.append(op)
         moved[len(ops)] = len(order)
-        trips = [
-            Trip(f.tensor, *(moved[p] for p in (f.out, f.free, f.back, f.arrive))) for f in fate if isinstance(f, Trip)
+        offloads = [
+            OffloadInterval(f.tensor, *(moved[p] for p in (f.offload_at, f.free_at, f.prefetch_at, f.needed_at)))
+            for f in fate
+            if isinstance(f, OffloadInterval)
         ]
         for picked in itertools.product(*(device.choices(op) for op in choosing)):
             algorithm = dict(zip(choosing, (c.algorithm for c in picked), strict=True))
-            yield Plan(tuple(order), tuple(trips), algorithm, in_place_sharing(program))
+            yield Plan(tuple(order), tuple(offloads), algorithm, in_place_sharing(program))
 
 
 def test_the_best_of_all_plans_of_a_tiny_net_is_not_below_the_bound_and_near_it():
     program, device = small()
-    bound = LowerBound(Facts(program, device))
+    bound = LowerBound(Index(program, device))
     best: dict[int, float] = {}  # {live peak: the least seconds of its plans}
     count = 0
     for plan in every_plan(program, device):
@@ -213,7 +217,7 @@ def test_the_best_of_all_plans_of_a_tiny_net_is_not_below_the_bound_and_near_it(
 
 def test_the_bound_falls_with_the_budget_and_ends_at_the_quickest_step():
     program, device = chain(), costs()
-    bound = LowerBound(Facts(program, device))
+    bound = LowerBound(Index(program, device))
     least = bound.least()
     assert bound.at(least - 1024) is None
     budgets = [least + 1024 + k * 16 * KB for k in range(40)]
@@ -225,7 +229,7 @@ def test_the_bound_falls_with_the_budget_and_ends_at_the_quickest_step():
 
 def test_the_price_of_a_byte_is_the_slope_of_the_bound():
     program, device = PROGRAMS["residual"](), costs()
-    bound = LowerBound(Facts(program, device))
+    bound = LowerBound(Index(program, device))
     prices = []
     for budget in range(bound.least() + KB, bound.least() + 400 * KB, 16 * KB):
         here, more = bound.at(budget), bound.at(budget + 64)
@@ -236,14 +240,14 @@ def test_the_price_of_a_byte_is_the_slope_of_the_bound():
 
 def test_the_solver_writes_nothing_on_standard_output(capfd):
     """There `--json` has one document."""
-    assert LowerBound(Facts(chain(), costs())).closest(1 << 30) is not None
+    assert LowerBound(Index(chain(), costs())).closest(1 << 30) is not None
     assert capfd.readouterr().out == ""
 
 
 def test_without_a_solver_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(NoSolver, match="pip install highspy"):
-        LowerBound(Facts(chain(), costs())).at(1 << 30)
+        LowerBound(Index(chain(), costs())).at(1 << 30)
 
 
 def test_a_dual_of_the_wrong_sign_does_not_make_the_bound_infinite():

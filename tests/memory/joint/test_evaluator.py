@@ -13,8 +13,8 @@ import minidnn
 from minidnn.costs import Costs, Drag
 from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.evaluator import AGAIN, Evaluator, TooLong
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.evaluator import RECOMPUTE, Evaluator, TooLong
+from minidnn.memory.joint.index import Index
 from minidnn.memory.policies.shared import probe
 from minidnn.memory.proof.verify import verify
 from minidnn.optimizers import SGD
@@ -31,7 +31,7 @@ from tests.support.several import CASES, made
 
 def check(ev: Evaluator, limit: int, device: Costs | None = None) -> None:
     """The present decisions keep the limit. Their plan is proved, and takes what the evaluator says."""
-    program, device = ev.facts.program, device or ev.facts.costs
+    program, device = ev.index.program, device or ev.index.costs
     outcome = ev.evaluate(limit)
     assert outcome.over == 0
     plan = ev.plan()
@@ -48,9 +48,9 @@ def check(ev: Evaluator, limit: int, device: Costs | None = None) -> None:
 
 
 def tried(program: Program, device: Costs, r: random.Random) -> tuple[int, int]:
-    """Check some decisions at random. Returns how many ops ran again, and how many trips were made."""
-    ev = Evaluator(Facts(program, device))
-    runs = trips = 0
+    """Check some decisions at random. Returns how many ops ran again, and how many offload intervals were made."""
+    ev = Evaluator(Index(program, device))
+    runs = offloads = 0
     for _ in range(8 * TIMES):
         at_random(ev, r)
         try:
@@ -67,8 +67,8 @@ def tried(program: Program, device: Costs, r: random.Random) -> tuple[int, int]:
         for limit, ev.filled in ((high, None), ((high + widest) // 2, None), (HUGE, high), (HUGE, 0), (HUGE, None)):
             check(ev, limit, device)
             runs += len(ev.plan().order) - len(program.ops)
-            trips += len(ev.plan().trips)
-    return runs, trips
+            offloads += len(ev.plan().offloads)
+    return runs, offloads
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *range(12)])
@@ -76,8 +76,8 @@ def tried(program: Program, device: Costs, r: random.Random) -> tuple[int, int]:
 def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     r = random.Random(f"{name} {bandwidth}")
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
-    runs, trips = tried(program, replace(costs(bandwidth=bandwidth), drag=drag), r)
-    assert trips and (runs or isinstance(name, int))
+    runs, offloads = tried(program, replace(costs(bandwidth=bandwidth), drag=drag), r)
+    assert offloads and (runs or isinstance(name, int))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -93,29 +93,31 @@ def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, 
     """Communications run beside ops, which wait for some of them."""
     r = random.Random(f"{case} {ranks}")
     device = among(replace(costs(bandwidth=4e8), drag=drag), link)
-    trips = runs = 0
+    offloads = runs = 0
     for program in made(ranks, case).values():
         some = tried(program, device, r)
-        runs, trips = runs + some[0], trips + some[1]
-    assert trips and runs
+        runs, offloads = runs + some[0], offloads + some[1]
+    assert offloads and runs
 
 
 @pytest.mark.parametrize("name", ["residual", 1, 3])
 def test_any_decisions_about_what_lives_on_the_host_do_what_the_evaluator_says(name):
-    """New values go home; the last copies may outlast the last op."""
+    """New values are written back; the last copies may outlast the last op."""
     r = random.Random(f"home {name}")
     if isinstance(name, int):
         program = wild_graph(name, r.randint(3, 8))
     else:
         net, train = minidnn.load(NET_FILES / f"{name}.yaml"), TrainSpec(SGD(momentum=0.9), iter_size=2)
         program = programs(net, train, ("TRAIN",))["TRAIN"]
-    some = frozenset(t for t in program.carried if r.random() < 0.7)
-    trips, _ = tried(program.hosting(some), replace(costs(bandwidth=4e8), drag=Drag((0.4, 0.3), (0.2, 0.5))), r)
-    assert trips and some
+    some = frozenset(t for t in program.persistent if r.random() < 0.7)
+    offloads, _ = tried(
+        program.with_host_resident(some), replace(costs(bandwidth=4e8), drag=Drag((0.4, 0.3), (0.2, 0.5))), r
+    )
+    assert offloads and some
 
 
 def test_the_worst_execution_and_the_bytes_beyond_the_limit():
-    ev = Evaluator(Facts(PROGRAMS["chain"](), costs()))
+    ev = Evaluator(Index(PROGRAMS["chain"](), costs()))
     ev.evaluate(HUGE)
     live = ev.view("live", "executions").copy()
     found = ev.evaluate(ev.base + int(live.max()) - 1000)
@@ -123,20 +125,20 @@ def test_the_worst_execution_and_the_bytes_beyond_the_limit():
 
 
 def test_what_may_be_decided():
-    """Carried tensors have no slots; outputs and gradients that are made once are not made again; inputs are not."""
+    """Persistent tensors have no gaps; outputs and gradients that are made once are not made again; inputs are not."""
     program = PROGRAMS["residual"]()
-    ev = Evaluator(Facts(program, costs()))
-    assert not {s.tensor for s in ev.slots} & set(program.carried)
-    again = {s.tensor for i, s in enumerate(ev.slots) if ev.may_run[i]}
+    ev = Evaluator(Index(program, costs()))
+    assert not {s.tensor for s in ev.gaps} & set(program.persistent)
+    again = {s.tensor for i, s in enumerate(ev.gaps) if ev.may_recompute[i]}
     made = {t for op in program.ops if op.during in FORWARD for t in op.writes}
     assert again and again <= made - set(program.outputs)
-    for i, s in enumerate(ev.slots):
+    for i, s in enumerate(ev.gaps):
         if s.tensor in program.outputs:
-            assert not ev.may_copy[i] and not ev.may_run[i]
+            assert not ev.may_offload[i] and not ev.may_recompute[i]
 
 
 def test_decisions_are_kept_and_brought_back():
-    ev, r = Evaluator(Facts(PROGRAMS["inception"](), costs())), random.Random(0)
+    ev, r = Evaluator(Index(PROGRAMS["inception"](), costs())), random.Random(0)
     at_random(ev, r)
     before, outcome = ev.save(), ev.evaluate(HUGE)
     at_random(ev, r)
@@ -146,8 +148,8 @@ def test_decisions_are_kept_and_brought_back():
 
 
 def test_decisions_that_are_no_plan_are_refused():
-    ev = Evaluator(Facts(PROGRAMS["chain"](), costs()))
-    slot = next(i for i, s in enumerate(ev.slots) if s.last >= 0 and ev.arrays["maker"][ev.number[s.tensor]] < 0)
-    ev.fate[slot] = AGAIN
+    ev = Evaluator(Index(PROGRAMS["chain"](), costs()))
+    gap = next(i for i, s in enumerate(ev.gaps) if s.last >= 0 and ev.arrays["maker"][ev.number[s.tensor]] < 0)
+    ev.fate[gap] = RECOMPUTE
     with pytest.raises(ValueError, match="not there"):
         ev.evaluate(HUGE)

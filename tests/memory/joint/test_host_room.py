@@ -15,9 +15,9 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.evaluator import Evaluator, TooLong
-from minidnn.memory.joint.facts import Facts
-from minidnn.memory.joint.family import Family
+from minidnn.memory.joint.index import Index
 from minidnn.memory.joint.planner import Planner
+from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.lowering.host import fixed, host_room
 from minidnn.memory.planning import arrange, unproved
 from minidnn.memory.schedule import Arrangement
@@ -38,7 +38,7 @@ def test_the_evaluator_counts_the_bytes_of_the_host_as_placement_does(name):
     for _ in range(40):
         room = r.randrange(0, 400 * KB)
         limited = replace(device, host=fixed(program) + room)
-        ev, free = Evaluator(Facts(program, limited)), Evaluator(Facts(program, device))
+        ev, free = Evaluator(Index(program, limited)), Evaluator(Index(program, device))
         at_random(free, r)
         try:
             free.evaluate(HUGE)
@@ -48,10 +48,10 @@ def test_the_evaluator_counts_the_bytes_of_the_host_as_placement_does(name):
         travelling = placed(program, device, free.plan()).host_bytes - fixed(program)
         found, left = ev.evaluate(HUGE), ev.host_left()
         if host_room(program, limited) is None:
-            assert found.kept and left is None
+            assert found.within_limits and left is None
             continue
         assert found.crowded == max(0, travelling - room) and left == room - travelling
-        within, beyond = within + found.kept, beyond + (not found.kept)
+        within, beyond = within + found.within_limits, beyond + (not found.within_limits)
     assert min(within, beyond) > 3
 
 
@@ -62,12 +62,12 @@ def test_the_less_room_the_host_has_the_higher_are_bound_and_plan(name):
     found = []
     for room in (0, 64 * KB, 128 * KB, 256 * KB, 1 << 30):
         limited = replace(device, host=fixed(program) + room)
-        bound = LowerBound(Facts(program, limited))
+        bound = LowerBound(Index(program, limited))
         found.append((bound.at(budget).seconds, bound.least(), Planner(program, limited).within(budget).seconds))
     for kind in zip(*found, strict=True):
         assert all(less >= more * 0.999 for less, more in pairwise(kind)) and kind[0] > kind[-1]
     unlimited = Planner(program, device).within(budget)
-    assert found[-1] == (LowerBound(Facts(program, device)).at(budget).seconds, found[-1][1], unlimited.seconds)
+    assert found[-1] == (LowerBound(Index(program, device)).at(budget).seconds, found[-1][1], unlimited.seconds)
 
 
 @pytest.mark.parametrize("disk", [None, Disk()])
@@ -114,7 +114,7 @@ def test_what_any_policy_keeps_best_keeps_no_slower_and_never_below_the_bound(se
         assert not kept, f"{error}, but {kept}"
         return
     assert best.arena <= budget and best.off_device <= host
-    bound = Family(programs[0], replace(device, host=host)).closest(budget).seconds * (1 - 1e-9)
+    bound = ProgramVariants(programs[0], replace(device, host=host)).closest(budget).seconds * (1 - 1e-9)
     assert all(bound <= found for found in (*kept.values(), seconds(best, device)))
     assert best.schedules["TRAIN"].plan.bound <= seconds(best, device) * (1 + 1e-9)
     assert seconds(best, device) <= min((kept[p] for p in STAYING if p in kept), default=HUGE) * (1 + 1e-9)

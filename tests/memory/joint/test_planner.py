@@ -15,8 +15,8 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint import planner
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.evaluator import Evaluator
-from minidnn.memory.joint.facts import Facts
-from minidnn.memory.joint.hosting import Hosting
+from minidnn.memory.joint.host_residents import HostResidents
+from minidnn.memory.joint.index import Index
 from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
@@ -49,7 +49,7 @@ def seconds(arrangement, device) -> float:
 def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidth):
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
     device = costs(bandwidth=bandwidth)
-    bound = Hosting(program, device).bound
+    bound = HostResidents(program, device).bound
     others = [policy for policy in names() if policy not in ("best", *SOLVED) and not variant(policy)]
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     for budget in (whole * 3 // 4, whole // 2):
@@ -78,7 +78,7 @@ def test_equal_calls_give_equal_plans():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_repairs_keep_the_limit_or_give_up(name):
     program = PROGRAMS[name]()
-    ev = Evaluator(Facts(program, costs()))
+    ev = Evaluator(Index(program, costs()))
     repair = Repair(ev)
     ev.evaluate(HUGE)
     most, start = ev.base + int(ev.view("live", "executions").max()), ev.save()
@@ -93,7 +93,7 @@ def test_repairs_keep_the_limit_or_give_up(name):
 
 
 def test_the_last_change_of_a_repair_counts(monkeypatch):
-    ev = Evaluator(Facts(PROGRAMS["chain"](), costs()))
+    ev = Evaluator(Index(PROGRAMS["chain"](), costs()))
     repair = Repair(ev)
     ev.evaluate(HUGE)
     limit, start = ev.base + int(ev.view("live", "executions").max()) - 256, ev.save()
@@ -105,7 +105,7 @@ def test_the_last_change_of_a_repair_counts(monkeypatch):
 
 def test_a_search_ends_where_it_says_and_is_no_slower():
     program = PROGRAMS["nested"]()
-    ev = Evaluator(Facts(program, costs(bandwidth=5e8)))
+    ev = Evaluator(Index(program, costs(bandwidth=5e8)))
     repair = Repair(ev)
     ev.evaluate(HUGE)
     limit = int((ev.base + ev.view("live", "executions").max()) * 0.7)
@@ -141,7 +141,9 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
     module = sys.modules["minidnn.memory.policies.ours.best"]
     monkeypatch.setattr(type(program), "movable", frozenset())
     monkeypatch.setattr(
-        module, "Hosting", lambda program, costs, small=1, tell=None: Hosting(program, costs, small, said.append)
+        module,
+        "HostResidents",
+        lambda program, costs, small=1, tell=None: HostResidents(program, costs, small, said.append),
     )
     assert best(program, device, budget, []).bound is not None
     assert said.count("the lower bound") == 2 and "over the bound" in said[-1]
@@ -149,7 +151,7 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
 
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():
     program, device = chain(5), costs()
-    least = Hosting(program, device).bound.least()
+    least = HostResidents(program, device).bound.least()
     with pytest.raises(BudgetError) as refused:
         arrange([program], "best", device, least - 256)
     assert refused.value.smallest >= least
@@ -236,17 +238,17 @@ def lenet():
 def test_weights_stay_on_the_device_where_that_costs_nothing_and_leave_where_it_pays():
     made, device, quickest = lenet()
     whole = arrange(made, "liveness:p", device).arena
-    least = max(LowerBound(Facts(p, device), homes=False).least() for p in made)
+    least = max(LowerBound(Index(p, device), may_host=False).least() for p in made)
     tried = set()
     for part in (1.0, 0.8, 0.6):
         budget = int(whole * part)
         found = arrange(made, "best", device, budget)
-        hosted = found.schedules["TRAIN"].program.hosted
+        host_resident = found.schedules["TRAIN"].program.host_resident
         assert all(s.plan.bound is not None for s in found.schedules.values())
-        assert set(found.schedules["TEST"].program.hosted) <= set(hosted), "they agree"
-        assert bool(hosted) == (budget < whole)
-        assert bool(hosted) or seconds(found, device) <= quickest * (1 + 1e-9)
-        tried.add((bool(hosted), budget < least))
+        assert set(found.schedules["TEST"].program.host_resident) <= set(host_resident), "they agree"
+        assert bool(host_resident) == (budget < whole)
+        assert bool(host_resident) or seconds(found, device) <= quickest * (1 + 1e-9)
+        tried.add((bool(host_resident), budget < least))
     assert (True, True) in tried, "a budget that no plan keeps with all weights on the device"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Slot, Trip, complete, fate, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Slot, complete, fate, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.proof.verify import ScheduleError, verify
@@ -66,21 +66,21 @@ def test_performance_optimal_takes_workspace_and_memory_optimal_none():
 
 
 def test_what_comes_back_may_take_a_slot():
-    """A slot has several stays one after another, written and fetched; compute waits where one leaves by a trip, and
-    the copy back of the next waits for the copy out of the one before."""
+    """A slot has several residencies one after another, written and fetched; compute waits where one leaves by an
+    offload, and the copy back of the next waits for the copy out of the one before."""
     p = chain(3)
     at = {op.name: i for i, op in enumerate(p.ops)}
     t = {t.name: t for t in p.tensors}
     slot = Slot("block 0")
     first, second = t["relu0.y"], t["conv2.y"]
-    trips = (Trip(first, at["relu1.forward"], at["conv2.forward"], at["conv2.backward_filter"],
+    offloads = (OffloadInterval(first, at["relu1.forward"], at["conv2.forward"], at["conv2.backward_filter"],
                   at["conv1.backward_filter"], slot),)  # fmt: skip
-    plan = Plan(trips=trips, share={first: slot, second: slot})
+    plan = Plan(offloads=offloads, share={first: slot, second: slot})
     s = place(lower(p, complete(p, costs(), plan)))
     verify(s)
     assert broken(s) is None
     (block,) = (b for b in s.buffers if b.name)
-    assert [repr(stay) for stay in block.stays] == ["relu0.y", "conv2.y", "relu0.y#1"]
+    assert [repr(residency) for residency in block.residencies] == ["relu0.y", "conv2.y", "relu0.y#1"]
     assert block.nbytes == 64 * 1024 and (block.lo, block.hi) == (0, len(p.ops))
     out = positions(s, Offload, "relu0.y")[0]
     barrier = next(
@@ -99,13 +99,13 @@ def test_a_copy_into_a_slot_waits_for_the_copy_out_of_it():
     at = {op.name: i for i, op in enumerate(p.ops)}
     t = {t.name: t for t in p.tensors}
     slot = Slot("block 0")
-    trips = (
-        Trip(t["relu0.y"], at["relu1.forward"], at["loss.forward"], at["conv1.backward_filter"],
+    offloads = (
+        OffloadInterval(t["relu0.y"], at["relu1.forward"], at["loss.forward"], at["conv1.backward_filter"],
              at["conv1.backward_filter"]),
-        Trip(t["relu1.y"], at["relu2.forward"], at["conv2.backward_filter"], at["conv2.backward_filter"],
+        OffloadInterval(t["relu1.y"], at["relu2.forward"], at["conv2.backward_filter"], at["conv2.backward_filter"],
              at["conv2.backward_filter"], slot),
     )  # fmt: skip
-    s = place(lower(p, complete(p, costs(), Plan(trips=trips, share={t["relu1.y"]: slot}))))
+    s = place(lower(p, complete(p, costs(), Plan(offloads=offloads, share={t["relu1.y"]: slot}))))
     verify(s)
     assert broken(s) is None
     out, back = positions(s, Offload, "relu1.y")[0], positions(s, Prefetch, "relu1.y")[0]
@@ -131,7 +131,7 @@ def test_in_place_is_taken_only_where_nobody_reads_the_old_value_later():
     assert "relu0.y" not in share.values()
 
 
-def test_one_stay_of_a_tensor_may_share_where_the_others_do_not():
+def test_one_residency_of_a_tensor_may_share_where_the_others_do_not():
     """Here only a run of relu0 for conv1's backward writes over its conv0.y, not the run in forward."""
     p = chain(3)
     at = {op.name: op for op in p.ops}
@@ -141,7 +141,7 @@ def test_one_stay_of_a_tensor_may_share_where_the_others_do_not():
     s = place(lower(p, complete(p, costs(), Plan(order, share={(t["relu0.y"], k + 1): t["conv0.y"]}))))
     verify(s)
     assert broken(s) is None
-    first, again = (b for b in s.buffers if any(stay.tensor == t["relu0.y"] for stay in b.stays))
+    first, again = (b for b in s.buffers if any(residency.tensor == t["relu0.y"] for residency in b.residencies))
     assert first.label == "relu0.y" and again.label == "conv0.y#1=relu0.y#1"
     with pytest.raises(ScheduleError, match="does not permit"):
         verify(place(lower(p, replace(s.plan, share={(t["conv1.y"], 2): t["relu0.y"]}))))
@@ -151,7 +151,11 @@ def test_a_plan_that_contradicts_itself_is_refused_by_name():
     p = chain()
     t = next(t for t in p.tensors if t.name == "relu0.y")
     with pytest.raises(ValueError, match=r"relu0\.y"):
-        place(lower(p, complete(p, costs(), Plan(trips=(Trip(t, 1, 2, 3, 4), Trip(t, 1, 2, 3, 4))))))
+        place(
+            lower(
+                p, complete(p, costs(), Plan(offloads=(OffloadInterval(t, 1, 2, 3, 4), OffloadInterval(t, 1, 2, 3, 4))))
+            )
+        )
 
 
 def test_an_unknown_policy_is_named_with_what_there_is():

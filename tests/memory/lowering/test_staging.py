@@ -58,13 +58,13 @@ def test_any_graph_is_proved(seed):
 def train(program, policy, staging, budget=None, **options):
     arrangement = arrange([program], policy, replace(costs(), staging=staging), budget)
     with Machine(Mixer(), arrangement, **options) as m:
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(3):
             (data,) = program.inputs
             m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
             trace = m.step("TRAIN", trace=k == 2)
-        out = {t.name: m.get(t).tobytes() for t in program.carried}
+        out = {t.name: m.get(t).tobytes() for t in program.persistent}
         out["loss"] = m.read(program.outputs[0], "TRAIN").tobytes()
     return out, trace, arrangement
 
@@ -147,9 +147,9 @@ def test_fetches_run_ahead_as_far_as_the_ring_has_room():
         fetched, most = set(), 0
         for x in s.instructions:
             if isinstance(x, Fetch):
-                fetched.add(x.leg)
+                fetched.add(x.staging_slot)
             elif isinstance(x, Prefetch):
-                fetched.discard(x.leg)
+                fetched.discard(x.staging_slot)
             most = max(most, len(fetched))
         return most
 
@@ -169,7 +169,7 @@ def test_dropping_any_stash_or_fetch_is_refused():
 
 @pytest.mark.slow
 def test_random_mutations_that_break_a_staged_schedule_are_all_refused():
-    """Also of where legs lie; the oracle knows nothing of how the ring is taken."""
+    """Also of where staging slots lie; the oracle knows nothing of how the ring is taken."""
     r = random.Random(4)
     schedules = [
         staged(make(), "vdnn_all:m", ring * KIB).schedules["TRAIN"] for make in PROGRAMS.values() for ring in (96, 130)
@@ -189,19 +189,20 @@ def test_random_mutations_that_break_a_staged_schedule_are_all_refused():
 
 
 def shifted(s, r):
-    """A leg somewhere else, for all who use it or only for one of them; or a wait of the host's streams gone."""
-    legs = [i for i, x in enumerate(s.instructions) if getattr(x, "leg", None) is not None]
+    """A staging slot somewhere else, for all who use it or only for one of them; or a wait of the host's streams
+    gone."""
+    slots = [i for i, x in enumerate(s.instructions) if getattr(x, "staging_slot", None) is not None]
     waits = [i for i, x in enumerate(s.instructions) if isinstance(x, Wait) and HOSTS & {
         x.stream, getattr(s.instructions[x.on], "stream", None)}]  # fmt: skip
     if waits and r.random() < 0.4:
         return without(s, r.choice(waits))
-    leg = s.instructions[r.choice(legs)].leg
-    moved = replace(leg, at=leg.at + 256 * r.choice([-200, -16, -1, 1, 16, 200]))
-    users = [i for i in legs if s.instructions[i].leg is leg]
+    slot = s.instructions[r.choice(slots)].staging_slot
+    moved = replace(slot, at=slot.at + 256 * r.choice([-200, -16, -1, 1, 16, 200]))
+    users = [i for i in slots if s.instructions[i].staging_slot is slot]
     users = users if r.random() < 0.5 else [r.choice(users)]
     xs = list(s.instructions)
     for i in users:
-        xs[i] = replace(xs[i], leg=moved)
+        xs[i] = replace(xs[i], staging_slot=moved)
     return replace(s, instructions=tuple(xs))
 
 

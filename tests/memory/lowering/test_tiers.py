@@ -32,13 +32,13 @@ def arranged(program, host_budget=None, staging=DISK, policy="vdnn_all:m", **mor
 
 def train(program, arrangement, disk=None, **options):
     with Machine(Mixer(), arrangement, disk=disk, **options) as m:
-        for t in program.carried:
+        for t in program.persistent:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(3):
             (data,) = program.inputs
             m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k, "TRAIN")
             m.step("TRAIN")
-        out = {t.name: m.get(t).tobytes() for t in program.carried}
+        out = {t.name: m.get(t).tobytes() for t in program.persistent}
         out["loss"] = m.read(program.outputs[0], "TRAIN").tobytes()
     return out
 
@@ -109,10 +109,10 @@ def test_a_machine_wants_to_know_where_the_disk_is():
         Machine(Mixer(), arranged(chain(8)))
 
 
-def test_legs_are_of_whole_blocks_where_there_is_a_disk():
+def test_staging_slots_are_of_whole_blocks_where_there_is_a_disk():
     s = arranged(random_graph(3, 14)).schedules["TRAIN"]
-    legs = [x.leg for x in s.instructions if isinstance(x, (Stash, Fetch))]
-    assert legs and all(leg.at % BLOCK == leg.nbytes % BLOCK == 0 for leg in legs)
+    slots = [x.staging_slot for x in s.instructions if isinstance(x, (Stash, Fetch))]
+    assert slots and all(slot.at % BLOCK == slot.nbytes % BLOCK == 0 for slot in slots)
 
 
 @pytest.mark.parametrize("seed", quick_are(range(4), range(16)))
@@ -136,14 +136,14 @@ def test_no_wait_of_the_stream_that_fetches_can_be_dropped():
 
 
 def test_a_fetch_beside_the_stash_of_its_tensor_is_refused():
-    """The ring has room for the fetch at once, so no leg's former user comes between."""
+    """The ring has room for the fetch at once, so no staging slot's former user comes between."""
     s = arranged(chain(6)).schedules["TRAIN"]
     for i in reversed([i for i, x in enumerate(s.instructions) if isinstance(x, Wait) and x.stream == "load"]):
         s = without(s, i)
     first = next(i for i, x in enumerate(s.instructions) if isinstance(x, Fetch))
-    far = replace(s.instructions[first].leg, at=s.ring)
+    far = replace(s.instructions[first].staging_slot, at=s.ring)
     xs = list(s.instructions)
-    xs[first] = replace(xs[first], leg=far)
+    xs[first] = replace(xs[first], staging_slot=far)
     with pytest.raises(ScheduleError, match=f"the store's copy of {far.tensor.name} races"):
         verify(replace(s, instructions=tuple(xs), ring=s.ring + far.nbytes))
 
@@ -161,12 +161,16 @@ def test_wrong_places_on_the_disk_are_refused():
     refused("ends beyond", disk_bytes=s.disk_bytes - BLOCK)
     refused("a place in the store and one on the disk", store_offset={a: 0}, store_bytes=a.nbytes)
     refused("has no place in the store", disk_offset={t: o for t, o in s.disk_offset.items() if t != a})
-    legs = [i for i, x in enumerate(s.instructions) if getattr(x, "leg", None) is not None and x.leg.tensor == a]
+    slots = [
+        i
+        for i, x in enumerate(s.instructions)
+        if getattr(x, "staging_slot", None) is not None and x.staging_slot.tensor == a
+    ]
     xs = list(s.instructions)
-    moved = replace(xs[legs[0]].leg, at=xs[legs[0]].leg.at + 256)
-    for i in legs[:2]:
-        xs[i] = replace(xs[i], leg=moved)
-    refused("its leg is not of blocks|beyond|of a ring of", instructions=tuple(xs))
+    moved = replace(xs[slots[0]].staging_slot, at=xs[slots[0]].staging_slot.at + 256)
+    for i in slots[:2]:
+        xs[i] = replace(xs[i], staging_slot=moved)
+    refused("its staging slot is not of blocks|beyond|of a ring of", instructions=tuple(xs))
 
 
 @pytest.mark.slow
@@ -191,7 +195,8 @@ def test_random_mutations_that_break_a_schedule_with_a_disk_are_all_refused():
 
 
 def host_side(s, r):
-    """A change of what the host does: a wait gone, a leg or a place on the disk elsewhere, a stream exchanged."""
+    """A change of what the host does: a wait gone, a staging slot or a place on the disk elsewhere, a stream
+    exchanged."""
     kind = r.choice(["wait", "leg", "place", "stream"])
     hosts = {"store", "load"}
     if kind == "wait":
@@ -213,7 +218,10 @@ def host_side(s, r):
     if kind == "stream":
         xs[i] = replace(xs[i], stream=r.choice(["store", "load", "in"]))
     else:
-        xs[i] = replace(xs[i], leg=replace(xs[i].leg, at=xs[i].leg.at + r.choice([-16, -1, 1, 16]) * BLOCK))
+        xs[i] = replace(
+            xs[i],
+            staging_slot=replace(xs[i].staging_slot, at=xs[i].staging_slot.at + r.choice([-16, -1, 1, 16]) * BLOCK),
+        )
     return replace(s, instructions=tuple(xs))
 
 

@@ -7,7 +7,7 @@ import pytest
 from minidnn.memory.parts import parted
 from minidnn.memory.parts.kinds import operands
 from minidnn.memory.parts.regions import largest, regions
-from minidnn.program import Op, Pass, Program, Region, Role, Rows, Tensor
+from minidnn.program import Op, Pass, Program, Role, Rows, SplitRegion, Tensor
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
 from minidnn.zoo import load
@@ -24,11 +24,11 @@ def named(program: Program, name: str) -> Op:
 
 
 def test_a_region_runs_part_by_part_over_tensors_of_some_rows():
-    program = parted(vgg(), (Region(FIRST, 4),))
+    program = parted(vgg(), (SplitRegion(FIRST, 4),))
     forward = [op.name for op in program.ops[:18]]
     assert forward[:5] == [
-        "data[6:8].take", "conv1_1+relu1_1.forward[6:8]", "conv1_2+relu1_2.forward[6:8]", "pool1.forward[6:8]",
-        "data[4:6].take",
+        "data[6:8].slice", "conv1_1+relu1_1.forward[6:8]", "conv1_2+relu1_2.forward[6:8]", "pool1.forward[6:8]",
+        "data[4:6].slice",
     ]  # fmt: skip
     last = named(program, "conv1_2+relu1_2.forward[2:4]")
     assert [repr(t) for t in last.reads[:1]] == ["relu1_1.y[2:4][2, 64, 224, 224]"]
@@ -40,15 +40,15 @@ def test_a_region_runs_part_by_part_over_tensors_of_some_rows():
 
 
 def test_what_reads_all_rows_gets_them_by_a_join():
-    program = parted(vgg(), (Region(FIRST, 4),))
-    join = named(program, "pool1.y.join")
+    program = parted(vgg(), (SplitRegion(FIRST, 4),))
+    join = named(program, "pool1.y.concat")
     assert join.kind == "concat.forward" and join.attrs == Rows((0, 2, 4, 6))
     assert [t.name for t in join.reads] == [f"pool1.y[{i}:{i + 2}]" for i in (0, 2, 4, 6)]
     assert named(program, "conv2_1+relu2_1.forward").reads[0] == join.writes[0]
 
 
 def test_a_gradient_is_added_up_in_the_order_of_the_rows():
-    program = parted(vgg(), (Region(("conv5_4.backward_filter",), 4),))
+    program = parted(vgg(), (SplitRegion(("conv5_4.backward_filter",), 4),))
     adds = [op for op in program.ops if "add_conv5_4.w.grad" in op.name]
     assert [[t.name for t in (*op.reads, *op.writes)] for op in adds] == [
         ["conv5_4.w.grad[0:2]", "conv5_4.w.grad[2:4]", "conv5_4.w.grad[0:4]"],
@@ -68,14 +68,15 @@ def test_regions_leave_no_large_tensor_of_an_op_that_may_run_in_parts():
 def test_equal_parts_need_no_join_between_them():
     program = vgg()
     made = parted(program, regions(program, largest(program) // 8, 8))
-    assert [op.name for op in made.ops if op.name.endswith(".join")] == ["pool3.y.join"]
+    assert [op.name for op in made.ops if op.name.endswith(".concat")] == ["pool3.y.concat"]
 
 
 def test_outputs_are_whole_at_the_end():
     program = vgg(phase="TEST")
     kept = next(t for op in program.ops for t in op.writes if t.name == "relu1_1.y")
     made = parted(
-        Program("TEST", program.ops, program.inputs, program.carried, (*program.outputs, kept)), (Region(FIRST, 2),)
+        Program("TEST", program.ops, program.inputs, program.persistent, (*program.outputs, kept)),
+        (SplitRegion(FIRST, 2),),
     )
     assert any(kept in op.writes for op in made.ops)
 
@@ -83,12 +84,12 @@ def test_outputs_are_whole_at_the_end():
 @pytest.mark.parametrize(
     ("region", "why"),
     [
-        (Region(FIRST, 3), "its 8 rows are not 3 equal parts"),
-        (Region(("loss.forward",), 2), "an op of kind softmax_loss.forward needs all rows at once"),
-        (Region(("nosuch",), 2), "has no such op"),
-        (Region(FIRST[::-1], 2), "is not in the program's order"),
-        (Region((FIRST[0], "conv5_4.backward_filter"), 2), "or in both passes"),
-        (Region((FIRST[0], "conv2_1+relu2_1.forward"), 2), "is between them"),
+        (SplitRegion(FIRST, 3), "its 8 rows are not 3 equal parts"),
+        (SplitRegion(("loss.forward",), 2), "an op of kind softmax_loss.forward needs all rows at once"),
+        (SplitRegion(("nosuch",), 2), "has no such op"),
+        (SplitRegion(FIRST[::-1], 2), "is not in the program's order"),
+        (SplitRegion((FIRST[0], "conv5_4.backward_filter"), 2), "or in both passes"),
+        (SplitRegion((FIRST[0], "conv2_1+relu2_1.forward"), 2), "is between them"),
     ],
 )
 def test_what_cannot_run_in_parts_is_refused(region, why):

@@ -14,7 +14,7 @@ from minidnn.cli.main import main
 from minidnn.costs import Choice, estimate, profile
 from minidnn.memory import policies
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.plan import Plan, Slot, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Slot
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.plan_file import PlanError
@@ -54,11 +54,33 @@ def test_a_plan_comes_back_as_it_was(saved, net, policy):
 
 
 def test_all_of_a_plan_is_saved():
-    """Whoever adds a field to Plan, Trip or Slot must decide what a file says of it."""
+    """Whoever adds a field to Plan, OffloadInterval or Slot must decide what a file says of it."""
     decisions = {f.name for f in dataclasses.fields(Plan)} - {"bound"}  # which holds for one budget alone
-    assert decisions == {"order", "trips", "algorithm", "share", "hold", "hosted", "beside", "eager", "program"}
-    assert {f.name for f in dataclasses.fields(Trip)} >= {"tensor", *plan_file.POINTS}
+    assert decisions == {
+        "order", "offloads", "algorithm", "share", "hold", "host_resident", "host_ops", "asap", "program",
+    }  # fmt: skip
+    assert {f.name for f in dataclasses.fields(OffloadInterval)} >= {"tensor", *plan_file.POINTS}
     assert {f.name for f in dataclasses.fields(Slot)} == {"name", "nbytes"}
+
+
+def test_a_file_of_version_1_has_other_words_for_the_same_plan(saved):
+    """Such a file is of before the words offload interval, host-resident, host op and asap."""
+    path, before = saved("residual", "best")
+    content = json.loads(path.read_text())
+    words = {new: old for old, new in (plan_file.WORDS_OF_1 | plan_file.POINTS_OF_1).items()}
+
+    def old(value):
+        if isinstance(value, dict):
+            return {words.get(key, key): old(one) for key, one in value.items()}
+        return [old(one) for one in value] if isinstance(value, list) else value
+
+    text = json.dumps(old(content) | {"minidnn_plan": 1})
+    assert all(f'"{word}"' in text for word in words.values()) and not any(f'"{word}"' in text for word in words)
+    path.write_text(text)
+    after = arrange(lowered("residual"), str(path), TITAN)
+    assert {name: str(s) for name, s in after.schedules.items()} == {
+        name: str(s) for name, s in before.schedules.items()
+    }
 
 
 def test_one_fact_a_line(saved, tmp_path):
@@ -66,8 +88,10 @@ def test_one_fact_a_line(saved, tmp_path):
     other = tmp_path / "other.plan"
     plan_file.save(other, arrange(lowered("inception"), "vdnn_all:m", TITAN), TITAN)
     a, b = (set(p.read_text().splitlines()) for p in (path, other))
-    trips = [line for line in b - a if '"tensor"' in line]
-    assert trips and all(json.loads(line.rstrip(",")) for line in trips), "what differs is whole trips"
+    offloads = [line for line in b - a if '"tensor"' in line]
+    assert offloads and all(json.loads(line.rstrip(",")) for line in offloads), (
+        "what differs is whole offload intervals"
+    )
 
 
 def test_training_by_a_file_gives_the_same_bytes(tmp_path):
@@ -134,8 +158,8 @@ def edit(path, change):
 
 
 def _late(train, _):
-    trip = next(t for t in train["trips"] if t["out"] and t["back"])
-    trip["back"] = trip["arrive"] = "end"
+    offload = next(t for t in train["offloads"] if t["offload_at"] and t["prefetch_at"])
+    offload["prefetch_at"] = offload["needed_at"] = "end"
 
 
 def _aliased(train, _):
@@ -148,17 +172,20 @@ def _aliased(train, _):
         (_late, r"does not hold: .* is not on the device"),
         (_aliased, "does not hold: "),
         (lambda t, _: t["order"].append("nobody.forward"), "there is no op 'nobody.forward'"),
-        (lambda t, _: t["trips"][0].update(back="conv1.forwrd"), "did you mean 'conv1.forward'"),
-        (lambda t, _: t["trips"][0].pop("free"), "a trip"),
+        (lambda t, _: t["offloads"][0].update(prefetch_at="conv1.forwrd"), "did you mean 'conv1.forward'"),
+        (lambda t, _: t["offloads"][0].pop("free_at"), "an offload interval"),
         (lambda t, _: t["hold"].append("nothing"), "there is no tensor 'nothing'"),
         (
             lambda t, _: t["share"].update({"relu1.y": {"slot": "a", "nbytes": 10**30}}),
             "relu1.y shares .*a slot with its",
         ),
-        (lambda t, _: t["trips"][0].update(into={"slot": "a", "nbytes": -8}), "a trip of .* shares .*a slot with its"),
+        (
+            lambda t, _: t["offloads"][0].update(into={"slot": "a", "nbytes": -8}),
+            "an offload interval of .* shares .*a slot with its",
+        ),
         (lambda t, _: t["algorithm"].update({"conv1.forward": ["fast"]}), "not a plan: programs.TRAIN.algorithm"),
         (lambda t, _: t["ops"].update({"conv1.forward": "0"}), "conv1.forward has other constants or tensors"),
-        (lambda _, file: file.update(minidnn_plan=2), "of version 2"),
+        (lambda _, file: file.update(minidnn_plan=3), "of version 3"),
         (lambda _, file: file.pop("policy"), "policy: "),
     ],
 )

@@ -43,7 +43,7 @@ def test_every_change_of_a_schedule_changes_its_digest(kind):
 def test_the_first_communication_that_differs_is_named():
     arrangement = arranged(2)
     mine = collectives(arrangement)
-    assert [line.split(",")[0] for line in mine[:2]] == ["TRAIN: net.gather", "TRAIN: net.gather1"]
+    assert [line.split(",")[0] for line in mine[:2]] == ["TRAIN: net.all_gather", "TRAIN: net.all_gather1"]
     assert difference([mine, mine, mine]) is None
     s = arrangement.schedules["TRAIN"]
     at = [i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and x.op.on_net]
@@ -53,7 +53,7 @@ def test_the_first_communication_that_differs_is_named():
     swapped.instructions = tuple(order)
     said = difference([mine, mine, collectives(swapped)])
     assert said is not None
-    assert said.startswith("communication 0 of rank 2 is not that of rank 0: TRAIN: net.gather1, net.gather, ")
+    assert said.startswith("communication 0 of rank 2 is not that of rank 0: TRAIN: net.all_gather1, net.all_gather, ")
     shorter = difference([mine, mine[:-1]])
     assert shorter is not None and f"communication {len(mine) - 1} of rank 1 is not that of rank 0: nothing" in shorter
 

@@ -9,12 +9,12 @@ import pytest
 
 from minidnn.costs.net import Link, among
 from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import homes, place
-from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.lowering.placement import persistent_layout, place
+from minidnn.memory.plan import OffloadInterval, Plan, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import names
 from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
-from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Stay, Wait, aligned
+from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Residency, Wait, aligned
 from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.ranks import net
 from tests.support.oracle import broken
@@ -26,8 +26,8 @@ Y, Z = Tensor("y", (64,)), Tensor("z", (64,))
 FIRST, SECOND = Op("a", "k", "a", Pass.FORWARD, (X, W), (Y,)), Op("b", "k", "b", Pass.FORWARD, (Y, V), (Z,))
 
 
-def program(*before, carried=(W, V)):
-    return Program("TRAIN", (*before, FIRST, SECOND), (X,), carried, (Z,))
+def program(*before, persistent=(W, V)):
+    return Program("TRAIN", (*before, FIRST, SECOND), (X,), persistent, (Z,))
 
 
 def planned(p, **fields):
@@ -41,8 +41,8 @@ def good():
     return s
 
 
-def home(s, t):
-    return next(b for b in s.buffers if b.home and b.stays[0].tensor == t)
+def persistent(s, t):
+    return next(b for b in s.buffers if b.persistent and b.residencies[0].tensor == t)
 
 
 @pytest.mark.parametrize("cls, stream", [(Offload, "in"), (Prefetch, "out"), (Compute, "out"), (Offload, "compute")])
@@ -54,23 +54,23 @@ def test_an_instruction_on_another_stream(cls, stream):
         verify(s)
 
 
-def test_two_that_are_carried_in_one_home(good):
-    b, c = home(good, W), home(good, V)
-    b.stays.append(c.stays[0])
-    c.stays[0].buffer = b
+def test_two_persistent_tensors_in_one_buffer(good):
+    b, c = persistent(good, W), persistent(good, V)
+    b.residencies.append(c.residencies[0])
+    c.residencies[0].buffer = b
     good.buffers = tuple(x for x in good.buffers if x is not c)
     assert broken(good)
-    with pytest.raises(ScheduleError, match="not the buffer of a single carried tensor"):
+    with pytest.raises(ScheduleError, match="not the buffer of a single persistent tensor"):
         verify(good)
 
 
-def test_two_homes_of_one(good):
-    b = Buffer(256, 0, 2, home=True)
-    b.stays.append(Stay(W, 1, 0, 2))
-    b.stays[0].buffer = b
+def test_two_buffers_of_one(good):
+    b = Buffer(256, 0, 2, persistent=True)
+    b.residencies.append(Residency(W, 1, 0, 2))
+    b.residencies[0].buffer = b
     good.buffers, good.offset = (*good.buffers, b), {**good.offset, b: aligned(good.arena)}
     good.arena += 256
-    with pytest.raises(ScheduleError, match="w has two homes"):
+    with pytest.raises(ScheduleError, match="w has two persistent buffers"):
         verify(good)
 
 
@@ -78,23 +78,25 @@ def test_an_early_input_with_room_for_one_place():
     """The other would be somebody else's bytes."""
     s = planned(Program("TRAIN", (FIRST, SECOND), (X,), (X, W, V), (Z,)))
     verify(s)
-    b = home(s, X)
+    b = persistent(s, X)
     assert b.nbytes == 512
     b.nbytes = 256
-    with pytest.raises(ScheduleError, match="the home of early input x has 256 bytes, too few for two places"):
+    with pytest.raises(
+        ScheduleError, match="the buffer of double-buffered input x has 256 bytes, too few for two places"
+    ):
         verify(s)
 
 
-def test_who_is_not_carried_has_no_home(good):
-    next(b for b in good.buffers if b.stays[0].tensor == X).home = True
+def test_what_is_not_persistent_has_no_such_buffer(good):
+    next(b for b in good.buffers if b.residencies[0].tensor == X).persistent = True
     with pytest.raises(ScheduleError, match="x lives across steps, but it is not the buffer of a single"):
         verify(good)
 
 
-def test_a_stay_that_takes_itself_to_be_elsewhere(good):
-    """The machine goes by what a stay says, the proof by what a buffer says."""
-    y = next(b for b in good.buffers if b.stays[0].tensor == Y)
-    y.stays[0].buffer = home(good, W)
+def test_a_residency_that_takes_itself_to_be_elsewhere(good):
+    """The machine goes by what a residency says, the proof by what a buffer says."""
+    y = next(b for b in good.buffers if b.residencies[0].tensor == Y)
+    y.residencies[0].buffer = persistent(good, W)
     assert broken(good)
     with pytest.raises(ScheduleError, match=r"y names w as its buffer, but it is in y"):
         verify(good)
@@ -121,8 +123,8 @@ def test_places_on_the_host(good, places, message):
 def test_a_tensor_of_the_name_and_of_fewer_bytes(which):
     s = arrange([chain(3)], "vdnn_all:p", costs()).schedules["TRAIN"]
     x = next(x for x in s.instructions if isinstance(x, Compute) and x.op.name == "conv1.forward")
-    stay = x.workspace if which == "workspace" else x.writes[0]
-    stay.tensor = Tensor(stay.tensor.name, (16,), "uint8", stay.tensor.role)
+    residency = x.workspace if which == "workspace" else x.writes[0]
+    residency.tensor = Tensor(residency.tensor.name, (16,), "uint8", residency.tensor.role)
     assert broken(s)
     with pytest.raises(ScheduleError, match="bytes in the program and 16 in the schedule"):
         verify(s)
@@ -134,11 +136,11 @@ def test_an_update_in_place_that_reads_elsewhere_than_it_writes():
     s = copy.copy(arrange([p], "liveness:m", costs()).schedules["TRAIN"])
     k = next(i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and x.op.kind == "clip.clip")
     old = s.instructions[k].writes[0]
-    b = Buffer(old.tensor.nbytes, 0, len(s.plan.order), [Stay(old.tensor, 1, 0, len(s.plan.order))])
-    b.stays[0].buffer = b
+    b = Buffer(old.tensor.nbytes, 0, len(s.plan.order), [Residency(old.tensor, 1, 0, len(s.plan.order))])
+    b.residencies[0].buffer = b
 
-    def told(stays):
-        return tuple(b.stays[0] if stay is old else stay for stay in stays)
+    def told(residencies):
+        return tuple(b.residencies[0] if residency is old else residency for residency in residencies)
 
     made = [Alloc(b)]
     for i, x in enumerate(s.instructions):
@@ -158,7 +160,7 @@ def test_an_input_that_is_written_and_copied_over_what_the_host_gave():
     """`Machine.step(again=True)` would begin with it."""
     p = program(Op("u", "k", "u", Pass.FORWARD, (X,), (X,)))
     verify(planned(p))
-    s = planned(p, trips=(Trip(X, None, None, 0, 0), Trip(X, 1, 1, 1, 1)))
+    s = planned(p, offloads=(OffloadInterval(X, None, None, 0, 0), OffloadInterval(X, 1, 1, 1, 1)))
     assert "is not what it was" in broken(s)
     with pytest.raises(ScheduleError, match="end of step: input x is overwritten on the host"):
         verify(s)
@@ -167,7 +169,7 @@ def test_an_input_that_is_written_and_copied_over_what_the_host_gave():
 def test_an_op_that_never_runs():
     p = program()
     extra = Op("c", "k", "c", Pass.FORWARD, (Y,), (Tensor("unread", (64,)),))
-    p = Program("TRAIN", (*p.ops, extra), p.inputs, p.carried, p.outputs)
+    p = Program("TRAIN", (*p.ops, extra), p.inputs, p.persistent, p.outputs)
     with pytest.raises(ScheduleError, match="c never runs"):
         verify(planned(p, order=p.ops[:2]))
 
@@ -181,7 +183,7 @@ def two(base_of_test=None):
     update = Op("u", "k", "u", Pass.UPDATE, (W, state), (W, state))
     train = Program("TRAIN", (*program().ops, update), (X,), (W, V, state), (Z,))
     test = Program("TEST", program().ops, (X,), (W, V), (Z,))
-    at = homes(train, test)
+    at = persistent_layout(train, test)
     other = at if base_of_test is None else replace(at, nbytes=base_of_test)
     return [place(lower(p, complete(p, costs(), Plan())), of) for p, of in ((train, at), (test, other))]
 
@@ -192,7 +194,7 @@ def test_programs_that_leave_one_another_alone_are_proved():
 
 def test_a_program_over_what_only_another_carries():
     """Each by itself is right."""
-    schedules = two(homes(two()[1].program).nbytes)
+    schedules = two(persistent_layout(two()[1].program).nbytes)
     for s in schedules:
         verify(s)
         assert broken(s) is None
@@ -202,7 +204,7 @@ def test_a_program_over_what_only_another_carries():
 
 def test_programs_that_look_for_a_weight_in_two_places():
     train, test = two()
-    w, v = home(test, W), home(test, V)
+    w, v = persistent(test, W), persistent(test, V)
     test.offset = {**test.offset, w: test.offset[v], v: test.offset[w]}
     verify(test)
     with pytest.raises(ScheduleError, match=r"\w lies at \[\d+, \d+\) in TEST"):
@@ -213,9 +215,9 @@ def test_programs_that_look_for_a_weight_in_two_places():
 def test_every_policy_arranges_programs_that_are_proved_together(policy):
     train = PROGRAMS["residual"](2)
     ops = train.ops[:4]
-    carried = tuple(t for t in train.carried if any(t in op.reads for op in ops))
-    assert len(carried) < len(train.carried)
-    arrange([train, Program("TEST", ops, train.inputs, carried, ops[-1].writes)], policy, costs())
+    persistent = tuple(t for t in train.persistent if any(t in op.reads for op in ops))
+    assert len(persistent) < len(train.persistent)
+    arrange([train, Program("TEST", ops, train.inputs, persistent, ops[-1].writes)], policy, costs())
 
 
 # ---- weights of which each rank has a shard
@@ -225,15 +227,15 @@ def shared(*changes):
     """TRAIN gathers two weights and updates their shards; TEST reads them. `changes` change TRAIN's ops."""
     shards = [Tensor(f"{t.name}.shard", (32,), role=Role.PARAM) for t in (W, V)]
     rows = [Tensor(f"{t.name}.rows", (64,), role=Role.PARAM_GRADIENT) for t in (W, V)]
-    gathers = [net(f"all.{t.name}", "net.gather", [s], [t], 2) for s, t in zip(shards, (W, V), strict=True)]
+    all_gathers = [net(f"all.{t.name}", "net.all_gather", [s], [t], 2) for s, t in zip(shards, (W, V), strict=True)]
     updates = [Op(f"u{s.name}", "k", "u", Pass.UPDATE, (s, g), (s,)) for s, g in zip(shards, rows, strict=True)]
-    sends = [net(f"to.{g.name}", "net.exchange", [t], [g], 2) for t, g in zip((Y, Z), rows, strict=True)]
-    ops = [*gathers, FIRST, SECOND, *sends, *updates]
+    sends = [net(f"to.{g.name}", "net.all_to_all", [t], [g], 2) for t, g in zip((Y, Z), rows, strict=True)]
+    ops = [*all_gathers, FIRST, SECOND, *sends, *updates]
     for change in changes:
         change(ops)
     train = Program("TRAIN", tuple(ops), (X,), (W, V, *shards), (Z,))
     test = Program("TEST", (FIRST, SECOND), (X,), (W, V), (Z,))
-    at = homes(train, test)
+    at = persistent_layout(train, test)
     device = among(costs(), Link(1e9, 1e-5))
     return [place(lower(p, complete(p, device, Plan())), at) for p in (train, test)]
 
@@ -247,7 +249,7 @@ def forward_first(ops):
 
 
 def updated_between(ops):
-    """The shard is updated once more, behind the gather."""
+    """The shard is updated once more, behind the all-gather."""
     ops.insert(2, Op("early", "k", "u", Pass.UPDATE, ops[0].reads, ops[0].reads))
 
 

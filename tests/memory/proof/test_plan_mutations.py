@@ -1,5 +1,6 @@
-"""The proof refuses what a wrong plan does: 500 plans that share the wrong bytes, stay by stay, or whose tensors travel
-wrongly, gap by gap. An independent oracle says which of the changed plans are wrong; the others are not counted.
+"""The proof refuses what a wrong plan does: 500 plans that share the wrong bytes, residency by residency, or whose
+tensors travel wrongly, gap by gap. An independent oracle says which of the changed plans are wrong; the others are not
+counted.
 
     pytest -s tests/memory/proof/test_plan_mutations.py                            shows them by kinds
     HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_plan_mutations.py    tries 50 times as many
@@ -34,7 +35,7 @@ def planned_by_best() -> list[Schedule]:
     return found
 
 
-def shares_in_some_stays(s: Schedule) -> bool:
+def shares_in_some_residencies(s: Schedule) -> bool:
     """Whether a tensor is written where it takes another's bytes, and again where it has bytes of its own."""
     written = {(t, p) for p, op in enumerate(s.plan.order) for t in op.writes}
     sharing = {t for t, p in written if (t, p) in s.plan.share}
@@ -45,7 +46,7 @@ def planned_at_random(count: int, r: random.Random) -> list[Schedule]:
     """Schedules in which a tensor shares bytes in some stays only."""
     programs = cycle([PROGRAMS["residual"](2), normed(), PROGRAMS["inception"](1), wild_graph(2, 7)])
     made = (schedule_at_random(program, costs(bandwidth=r.choice([2e8, 2e9])), r) for program in programs)
-    return list(islice(filter(shares_in_some_stays, made), count))
+    return list(islice(filter(shares_in_some_residencies, made), count))
 
 
 @pytest.mark.slow

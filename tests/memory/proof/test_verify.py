@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Alloc, Free, Offload, Prefetch, Schedule, Wait
@@ -132,7 +132,11 @@ def test_recomputation_is_proved_and_its_missing_input_refused():
     verify(good)
     assert broken(good) is None
     with pytest.raises(ValueError, match=r"conv1\.forward.*relu0\.y, which is not on the device"):
-        planned(p, order=(*p.ops[:at], conv, relu, *p.ops[at:]), trips=(Trip(by(p, "relu0.y"), 2, 3, None, None),))
+        planned(
+            p,
+            order=(*p.ops[:at], conv, relu, *p.ops[at:]),
+            offloads=(OffloadInterval(by(p, "relu0.y"), 2, 3, None, None),),
+        )
 
 
 def by(program, name):
@@ -144,26 +148,26 @@ def test_a_copy_out_before_the_last_forward_write_in_place_is_refused():
     y, z = by(p, "conv0.y"), by(p, "relu0.y")
     share = {z: y}
     use = next(i for i, op in enumerate(p.ops) if op.name == "conv1.backward_filter")
-    wrong = planned(p, share=share, trips=(Trip(y, 1, 2, use, use),))
+    wrong = planned(p, share=share, offloads=(OffloadInterval(y, 1, 2, use, use),))
     with pytest.raises(ScheduleError):
         verify(wrong)
 
 
-def test_trips_inside_forward_and_inside_backward_are_proved():
+def test_offloads_inside_forward_and_inside_backward_are_proved():
     """Gaps anywhere, and a tensor that leaves twice: what an LRU cache does (SuperNeurons)."""
     p = PROGRAMS["nested"]()
     a = by(p, "a.y")
     reads = [i for i, op in enumerate(p.ops) if a in op.reads]
     first, second, third = reads[0], reads[1], reads[2]
-    trips = (
-        Trip(a, first, first + 1, second - 1, second),
-        Trip(a, None, second + 1, third - 1, third),  # the host's copy is still valid: nothing to copy out
+    offloads = (
+        OffloadInterval(a, first, first + 1, second - 1, second),
+        OffloadInterval(a, None, second + 1, third - 1, third),  # the host's copy is still valid: nothing to copy out
     )
-    s = planned(p, trips=trips, share=in_place_sharing(p))
+    s = planned(p, offloads=offloads, share=in_place_sharing(p))
     verify(s)
     assert broken(s) is None
-    assert sum(isinstance(x, Offload) and x.stay.tensor == a for x in s.instructions) == 1
-    assert sum(isinstance(x, Prefetch) and x.stay.tensor == a for x in s.instructions) == 2
+    assert sum(isinstance(x, Offload) and x.residency.tensor == a for x in s.instructions) == 1
+    assert sum(isinstance(x, Prefetch) and x.residency.tensor == a for x in s.instructions) == 2
 
 
 def test_the_budget_is_part_of_the_proof():

@@ -439,7 +439,7 @@ def lowered(net: str, phases: Sequence[str], early: bool = False) -> tuple[Progr
     """The programs of a net in tests/support/nets, or else in models/ at batch 2."""
     file = NET_FILES / f"{net}.yaml"
     found = load(file) if file.exists() else understand(net, batch=2)[0]
-    return tuple(programs(found, SOLVER, phases, fuses=as_cuda, early=early).values())
+    return tuple(programs(found, SOLVER, phases, fuses=as_cuda, double_buffered=early).values())
 
 
 def arranged(

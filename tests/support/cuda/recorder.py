@@ -34,9 +34,9 @@ from minidnn.memory.schedule import (
     Free,
     Offload,
     Prefetch,
+    Residency,
     Schedule,
     Stash,
-    Stay,
     Wait,
     aligned,
     stored_bound,
@@ -292,7 +292,7 @@ def live(
     engine: of one rank of several, whose programs have one step in an iteration"""
     life = Life(device, arrangement, debug, engine)
     m, names = life.machine, list(arrangement.schedules)
-    touched = list(m.homes)[:4]
+    touched = list(m.persistent)[:4]
     for t in touched:
         m.set(t, np.zeros(t.shape, t.dtype))
     for name in names:
@@ -322,7 +322,8 @@ class Place:
     base: int  # offset of the program's bytes on the host
     ring: int  # the address of the ring
     store: int  # the address of the ordinary memory behind it
-    turn: int  # which of the two places of inputs the step reads, on the device if they are early, else on the host
+    # which of the two places of inputs the step reads, on the device if they are double-buffered, else on the host
+    turn: int
 
 
 class Said:
@@ -334,7 +335,9 @@ class Said:
         self.s, self.device, self.place, self.rank = schedule, device, place, rank
         self.inputs = set(schedule.program.inputs)
         self.awaited = {x.on for x in schedule.instructions if isinstance(x, Wait)}
-        outputs = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and self.leaves(x.stay)]
+        outputs = [
+            i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and self.leaves(x.residency)
+        ]
         self.entries: list[Entry] = []
         for i, x in enumerate(schedule.instructions):
             if isinstance(x, Wait):
@@ -347,8 +350,8 @@ class Said:
                 for what, accesses in self.computed(x):
                     self.add("work", "compute", i, what=what, accesses=accesses)
             elif isinstance(x, (Offload, Prefetch)):
-                device_at, n = self.at(x.stay), x.stay.tensor.nbytes
-                host_at = self.host_at(x.stay.tensor) if x.leg is None else place.ring + x.leg.at
+                device_at, n = self.at(x.residency), x.residency.tensor.nbytes
+                host_at = self.host_at(x.residency.tensor) if x.staging_slot is None else place.ring + x.staging_slot.at
                 there, to, source = (
                     ("out", host_at, device_at) if isinstance(x, Offload) else ("in", device_at, host_at)
                 )
@@ -366,16 +369,16 @@ class Said:
             if outputs[-1:] == [i]:
                 self.add("tell", "out", i, event=TOLD)
 
-    def leaves(self, stay: Stay) -> bool:
-        return stay.tensor in self.s.program.outputs
+    def leaves(self, residency: Residency) -> bool:
+        return residency.tensor in self.s.program.outputs
 
     def add(self, kind: Happening, stream: str, index: int, event: int = 0, **more: Any) -> None:
         self.entries.append(Entry(kind, stream, event, index, **more))  # type: ignore[arg-type]
 
-    def at(self, stay: Stay) -> int:
-        t = stay.tensor
-        turn = self.place.turn * aligned(t.nbytes) if t in self.s.program.early else 0
-        return self.place.arena + self.s.offset[stay.buffer] + turn
+    def at(self, residency: Residency) -> int:
+        t = residency.tensor
+        turn = self.place.turn * aligned(t.nbytes) if t in self.s.program.double_buffered else 0
+        return self.place.arena + self.s.offset[residency.buffer] + turn
 
     def by_host(self, x: Compute) -> dict[str, Any]:
         """The call of an op that the host runs, and the bytes that it touches."""
@@ -387,8 +390,8 @@ class Said:
 
     def stored(self, x: Stash | Fetch) -> dict[str, Any]:
         """The call of the host between the ring and the store, and the bytes that it touches."""
-        t, packed = x.leg.tensor, self.s.staging.compress
-        ring = self.place.ring + x.leg.at, t.nbytes
+        t, packed = x.staging_slot.tensor, self.s.staging.compress
+        ring = self.place.ring + x.staging_slot.at, t.nbytes
         store = self.place.store + self.s.store_offset[t], stored_bound(t, packed)
         source, to = (ring, store) if isinstance(x, Stash) else (store, ring)
         name = "copyto" if not packed else "compress" if isinstance(x, Stash) else "decompress"
@@ -400,7 +403,7 @@ class Said:
 
     def host_at(self, t: Tensor) -> int:
         turn = self.place.turn * aligned(t.nbytes) if t in self.inputs else 0
-        base = 0 if t in self.s.program.hosted else self.place.base
+        base = 0 if t in self.s.program.host_resident else self.place.base
         return self.place.host + base + self.s.host_offset[t] + turn
 
     def poisonable(self, i: int, freed: Buffer) -> bool:
@@ -409,9 +412,9 @@ class Said:
         lo, hi = self.s.offset[freed], self.s.offset[freed] + freed.nbytes
         for k, op in self.ops_before.items():
             x = self.s.instructions[k]
-            for stay in (x.stay,) if isinstance(x, Prefetch) else x.writes:
-                at = self.s.offset[stay.buffer]
-                if k > i > op and max(at, lo) < min(at + stay.tensor.nbytes, hi):
+            for residency in (x.residency,) if isinstance(x, Prefetch) else x.writes:
+                at = self.s.offset[residency.buffer]
+                if k > i > op and max(at, lo) < min(at + residency.tensor.nbytes, hi):
                     return False
         return True
 
@@ -432,18 +435,18 @@ class Said:
 
     def communicated(self, x: Compute) -> dict[str, Any]:
         """The one call of a communication. It accesses all of each tensor that it reads or writes."""
-        ranks, exchange = x.op.attrs.ranks, x.op.kind == "net.exchange"
+        ranks, all_to_all = x.op.attrs.ranks, x.op.kind == "net.all_to_all"
         sends: list[tuple] = []
         receives: list[tuple] = []
         for k in range(ranks):
             for read, write in zip(x.reads, x.writes, strict=True):
                 size = read.tensor.itemsize
-                whole, rows = (read, write) if exchange else (write, read)
-                each = rows.tensor.size // ranks if exchange else rows.tensor.size
+                whole, rows = (read, write) if all_to_all else (write, read)
+                each = rows.tensor.size // ranks if all_to_all else rows.tensor.size
                 n = whole.tensor.size
                 lo, hi = (min(n, r * each) for r in (k, k + 1))
                 mine = min(n, (self.rank + 1) * each) - min(n, self.rank * each)
-                if exchange:
+                if all_to_all:
                     out, into = (self.at(whole) + lo * size, hi - lo), (self.at(rows) + k * each * size, mine)
                 else:
                     out, into = (self.at(rows), mine), (self.at(whole) + lo * size, hi - lo)
@@ -477,8 +480,10 @@ class Said:
                         found.append((address(p), address(p) + p.nbytes, True))
                 else:
                     named.add((type(p), p.index))
-                    stay = (x.reads if isinstance(p, Read) else x.writes)[p.index]
-                    found.append((self.at(stay), self.at(stay) + stay.tensor.nbytes, isinstance(p, Write)))
+                    residency = (x.reads if isinstance(p, Read) else x.writes)[p.index]
+                    found.append(
+                        (self.at(residency), self.at(residency) + residency.tensor.nbytes, isinstance(p, Write))
+                    )
             return tuple(dict.fromkeys(found))
 
         for step in recipe.steps:
@@ -558,9 +563,9 @@ class Followed:
 def followed(life: Life) -> Followed:
     """Compare all calls of a life's steps with its schedules. Raises Unfaithful if they differ.
 
-    A program's steps read the two places of its inputs in turn. Programs with early inputs share those. The first step
-    from each place runs call by call, the next is captured, and all further ones are replays of that graph. Timed and
-    checked steps are neither captured nor replayed."""
+    A program's steps read the two places of its inputs in turn. Programs with double-buffered inputs share those. The
+    first step from each place runs call by call, the next is captured, and all further ones are replays of that graph.
+    Timed and checked steps are neither captured nor replayed."""
     m, counts, graphs = life.machine, Counter(), {}
     streams, trace = m.runtime.streams, life.api.trace
     rank = m.engine.rank if m.engine else 0
@@ -575,7 +580,7 @@ def followed(life: Life) -> Followed:
     }
     steps, graph_of, ran = Counter(), {}, set()
     for name, mode, part in _steps(trace):
-        turns = "early" if m.loaded[name].schedule.program.early else name
+        turns = "early" if m.loaded[name].schedule.program.double_buffered else name
         steps[turns] += 1
         key = name, steps[turns] % len(m.loaded[name].bound)
         where = f"step {steps[turns]} of {turns}"

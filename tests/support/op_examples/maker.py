@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from minidnn.program import Algorithm, Op, Pass, Tensor
-from minidnn.programs.fusion.each import joined
+from minidnn.programs.fusion.multi_tensor import joined
 
 
 @cache

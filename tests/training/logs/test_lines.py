@@ -47,7 +47,7 @@ def test_each_event_is_a_line_at_once(tmp_path):
     assert all(abs(d["images_per_second"] * d["step_seconds"] / 6 - 1) < 1e-9 for d in steps)
     (first, *_) = (document for document in found if document["event"] == "test")
     assert list(first) == ["event", "iteration", "epoch", "test/accuracy", "test/loss", "images", "seconds"]
-    assert first["images"] == SAMPLES + 4 and found[-1]["best"] == run.best.said()
+    assert first["images"] == SAMPLES + 4 and found[-1]["best"] == run.best.data()
 
 
 def test_csv_has_a_row_for_each_step_and_each_test(tmp_path):

@@ -29,15 +29,15 @@ class Native:
             self._compare(struct)
 
     def function(self, name: str) -> Callable[..., None]:
-        found = self.cdll[name]  # a new object each time, so its restype can be set
-        found.restype = None
-        return found
+        result = self.cdll[name]  # a new object each time, so its restype can be set
+        result.restype = None
+        return result
 
     def bytes(self, name: str, geometry: ctypes.Structure) -> int:
         """The workspace in bytes for a geometry, by the C function of that name: only the C file computes it."""
-        found = self.cdll[name]
-        found.restype = ctypes.c_int64
-        return int(found(ctypes.byref(geometry)))
+        result = self.cdll[name]
+        result.restype = ctypes.c_int64
+        return int(result(ctypes.byref(geometry)))
 
     def _compare(self, struct: type[Mirrored]) -> None:
         """Raises TypeError if the struct has another size in C, for then its fields differ."""

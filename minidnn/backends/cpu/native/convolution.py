@@ -33,8 +33,8 @@ def first(native: Native, op: Op) -> list[Recipe]:
     """The recipes to offer before oneDNN's."""
     if depthwise.pays(op):
         return depthwise.recipes(native, op)
-    found = [r for way in (winograd, implicit_gemm) if way.pays(op) for r in way.recipes(native, op)]
-    return found + of_pixels(native, op)
+    result = [r for way in (winograd, implicit_gemm) if way.pays(op) for r in way.recipes(native, op)]
+    return result + of_pixels(native, op)
 
 
 def more(native: Native, op: Op) -> list[Recipe]:

@@ -74,8 +74,8 @@ def pairs(native: Native, op: Op) -> list[Recipe]:
 
 def gradients(into: Sequence[int], writes: Sequence[np.ndarray]) -> list[int]:
     """The addresses of the gradients of the first two reads; 0 for one that is not wanted."""
-    found = dict(zip(into, map(address, writes), strict=True))
-    return [found.get(0, 0), found.get(1, 0)]
+    result = dict(zip(into, map(address, writes), strict=True))
+    return [result.get(0, 0), result.get(1, 0)]
 
 
 FIRST = {

@@ -33,20 +33,20 @@ class Geometry(Mirrored):
 
 def forward(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x -> y mean variance."""
-    return _recipes(native, op, "batch_norm_forward", _as_given)
+    return _recipes(native, op, "batch_norm_forward", _strides)
 
 
 def moments(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x -> mean variance."""
-    return _recipes(native, op, "batch_norm_moments", _as_given)
+    return _recipes(native, op, "batch_norm_moments", _strides)
 
 
 def normalize(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x mean variance gamma beta -> y."""
-    return _recipes(native, op, "batch_norm_normalize", _as_given)
+    return _recipes(native, op, "batch_norm_normalize", _strides)
 
 
-def _as_given(reads: list[int], writes: list[int]) -> list[int]:
+def _strides(reads: list[int], writes: list[int]) -> list[int]:
     return [*reads, *writes]
 
 

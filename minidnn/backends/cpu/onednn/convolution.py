@@ -94,19 +94,19 @@ def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
     """The recipes of a pass, the best known first. Implementations that allocate (gemm) are never used, slow ones only
     if there is no other. Raises NotOffered if there is none."""
     plain = list(g.implementations(which, g.plain, bias))
-    found = [("nhwc", p) for p in _best_of_each_family(plain)]
+    result = [("nhwc", p) for p in _best_of_each_family(plain)]
     blocked = _best_of_each_family(list(g.implementations(which, g.any, bias)))
     if blocked:
         # If the library chooses NHWC itself, there is nothing to reorder, and an `nhwc` recipe does the same.
         sides = [a for a in (*which[0], which[1]) if a not in (d.WEIGHTS, d.DIFF_WEIGHTS)]
         if not all(g.dnnl.equal(blocked[0].desc(a), _side(g, a)) for a in sides):
-            found.append(("blocked", blocked[0]))
-    if not found:
-        found = [("nhwc", p) for p in plain if "gemm" not in p.name]
-    if not found:
+            result.append(("blocked", blocked[0]))
+    if not result:
+        result = [("nhwc", p) for p in plain if "gemm" not in p.name]
+    if not result:
         raise d.NotOffered("oneDNN offers no convolution for this geometry")
     recipes: dict[str, Recipe] = {}
-    for family, p in found:
+    for family, p in result:
         name = f"{family}.{_family(p)}"
         recipes.setdefault(name, _recipe(g, which, name, p, bias))
     return list(recipes.values())

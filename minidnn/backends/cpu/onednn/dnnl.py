@@ -257,13 +257,13 @@ class Dnnl:
     def best(self, operation: str, *arguments: Any) -> Primitive:
         """The first usable implementation of an operation; a slow one only if there is no other. Raises NotOffered if
         there is none, or only `gemm` ones."""
-        found = [p for p in self.implementations(operation, *arguments) if "gemm" not in p.name]
-        if not found:
+        result = [p for p in self.implementations(operation, *arguments) if "gemm" not in p.name]
+        if not result:
             raise NotOffered(f"oneDNN offers no {operation} for this geometry")
-        fit = next((p for p in found if usable(p.name)), None)
+        fit = next((p for p in result if usable(p.name)), None)
         if fit is None:
-            self.slow.append(f"{operation} {found[0].name}")
-        return fit or found[0]
+            self.slow.append(f"{operation} {result[0].name}")
+        return fit or result[0]
 
     def reorder(self, source: Desc, target: Desc) -> Primitive:
         pd = self.create(

@@ -116,7 +116,7 @@ def _maximum(op: Op) -> list[Recipe]:
     return [scratch.recipe("numpy", bind)]
 
 
-def _chosen(op: Op) -> list[Recipe]:
+def _masked(op: Op) -> list[Recipe]:
     """One recipe for which dy -> dx: dy where this bottom was the maximum, 0 elsewhere."""
     scratch = Scratch()
     piece = scratch.take(min(BLOCK, op.reads[0].size))
@@ -142,7 +142,7 @@ def eltwise_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
         return [plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])]
     if a.operation == "PROD":
         return binary(dnnl, d.MULTIPLY, op.reads)
-    return _chosen(op)
+    return _masked(op)
 
 
 KINDS = {

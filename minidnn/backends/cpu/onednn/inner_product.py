@@ -66,10 +66,10 @@ def product(op: Op) -> Product | None:
 def recipes(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """One recipe for x w (b) -> y, w dy -> dx, or x dy -> dw. None below AVX-512, where oneDNN 3.2 has only its
     reference, many times slower than any other way; and none if `product` finds none."""
-    if (found := product(op)) is None:
+    if (result := product(op)) is None:
         return []
-    a, b, c = (matrix.desc(dnnl) for matrix in (found.left, found.right, found.out))
-    bias = dnnl.desc((1, found.out.columns)) if len(op.reads) == 3 else None
+    a, b, c = (matrix.desc(dnnl) for matrix in (result.left, result.right, result.out))
+    bias = dnnl.desc((1, result.out.columns)) if len(op.reads) == 3 else None
     p = next((p for p in dnnl.implementations("matmul", a, b, bias, c, dnnl.attr) if d.usable(p.name)), None)
     if p is None:
         return []
@@ -77,7 +77,7 @@ def recipes(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     pad = scratch.take(p.scratchpad)
 
     def bind(reads, writes, workspace):
-        left, right, *row = found.operands(reads)
+        left, right, *row = result.operands(reads)
         arguments = {d.SRC: (a, address(left)), d.WEIGHTS: (b, address(right)), d.DST: (c, address(writes[0]))}
         if bias is not None:
             arguments[d.BIAS] = (bias, address(row[0]))

@@ -1,7 +1,7 @@
 // Element-wise kernels: sums, products and maxima of tensors of one shape, and copies. They take the elements in the
 // order of memory. y may have the bytes of any x.
 
-#include "each.cuh"
+#include "multi_tensor.cuh"
 
 extern "C" __global__ void add(const T* a, const T* b, T* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, a, b);

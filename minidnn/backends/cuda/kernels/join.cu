@@ -1,6 +1,6 @@
 // Rows into a wider tensor and out of it, and images to images of another shape.
 
-#include "each.cuh"
+#include "multi_tensor.cuh"
 
 constexpr int PARTS = 100;  // most tensors of a launch
 struct Parts {
@@ -18,7 +18,7 @@ __device__ inline void move(const Parts& of, int count, int pieces, const T* fro
     each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
         int64 width = of.width[k] / V;
         bool narrow = width >> 32 == 0;
-        for (int64 i = begin / V + threadIdx.x; i < end / V; i += EACH_BLOCK) {
+        for (int64 i = begin / V + threadIdx.x; i < end / V; i += MULTI_TENSOR_BLOCK) {
             int64 row = narrow ? quotient(i, (uint32)width) : i / width, column = (i - row * width) * V;
             int64 at = row * wide + of.start[k] + column;
             if constexpr (V == 4) {

@@ -12,7 +12,7 @@ struct Gradients {
 
 // Sums the squares of each piece of many gradients.
 extern "C" __global__ void squares(Gradients of, int count, int pieces, double* sums) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
         double sum = of.wide[k] ? squares_of(shared, (const float*)of.x[k], begin, end)
                                 : squares_of(shared, (const T*)of.x[k], begin, end);
@@ -27,14 +27,14 @@ struct Totals {
 
 // The sum of the squares of each tensor, of whose blocks all ranks' sums are there. Each block makes one.
 extern "C" __global__ void tensor_squares(Totals of, const double* sums, int ranks, int row, double* totals) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     double sum = total_squares(shared, sums, ranks, row, of.first[blockIdx.x], of.count[blockIdx.x]);
     if (threadIdx.x == 0) totals[blockIdx.x] = sum;
 }
 
 // The factor is threshold / norm if the norm is larger than the threshold, else 1. For one block.
 extern "C" __global__ void clip_factor(const double* totals, float* factor, int n, double threshold) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     double sum = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += totals[i];
     double norm = sqrt(block_sum(shared, sum));
@@ -47,7 +47,7 @@ extern "C" __global__ void clip_factor(const double* totals, float* factor, int 
 // is. For one block.
 extern "C" __global__ void unscale_factor(const double* totals, const float* objective, float* state, float* factor,
                                           int n, double threshold, int period, float most, float least) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     double sum = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += totals[i];
     sum = block_sum(shared, sum);
@@ -80,7 +80,7 @@ __device__ inline void norms(double* shared, const void* sums, int ranks, int bl
 extern "C" __global__ void lars_ratio(const void* sums, int ranks, int blocks, const float* objective,
                                       const float* clip, float* ratio, double trust, float decay, float scale,
                                       int clipped) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     double weight, step;
     norms(shared, sums, ranks, blocks, weight, step);
     if (threadIdx.x != 0) return;
@@ -93,7 +93,7 @@ extern "C" __global__ void lars_ratio(const void* sums, int ranks, int blocks, c
 // As lars_ratio, without a trust coefficient.
 extern "C" __global__ void lamb_ratio(const void* sums, int ranks, int blocks, const float* objective,
                                       const float* clip, float* ratio, int clipped) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     double weight, step;
     norms(shared, sums, ranks, blocks, weight, step);
     if (threadIdx.x != 0) return;

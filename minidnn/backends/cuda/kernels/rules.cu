@@ -129,7 +129,7 @@ __device__ inline void piece_of(const Numbers& k, int regularization, float* w, 
 }
 
 template <Rule RULE>
-__device__ inline void update_each(const Ruled& of, int count, int pieces, const float* rate, const float* objective,
+__device__ inline void update_multi_tensor(const Ruled& of, int count, int pieces, const float* rate, const float* objective,
                                    const void* iteration, const float* clip, double a, double b, double c,
                                    int64 every, float scale, int regularization, int clipped) {
     if (RULE != LAMB && (!isfinite(objective[0]) || (clipped && !isfinite(clip[0])))) return;
@@ -151,7 +151,7 @@ __device__ inline void update_each(const Ruled& of, int count, int pieces, const
     extern "C" __global__ void name(Ruled of, int count, int pieces, const float* rate, const float* objective,       \
                                     const void* iteration, const float* clip, double a, double b, double c,           \
                                     int64 every, float scale, int regularization, int clipped) {                      \
-        update_each<which>(of, count, pieces, rate, objective, iteration, clip, a, b, c, every, scale, regularization, \
+        update_multi_tensor<which>(of, count, pieces, rate, objective, iteration, clip, a, b, c, every, scale, regularization, \
                            clipped);                                                                                  \
     }
 RULE(nesterov, NESTEROV)
@@ -170,7 +170,7 @@ __device__ inline void lamb_moments_of(const float* w, const G* dw, float* m, fl
                                        const int64* iteration, const float* clip, double* sums, int summed, double a,
                                        double b, double c, int64 every, float decay, float scale, int clipped,
                                        int64 n) {
-    __shared__ double shared[EACH_BLOCK];
+    __shared__ double shared[MULTI_TENSOR_BLOCK];
     bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
     Numbers k = numbers<LAMB>(a, b, c, decay, scale, 1, clipped, clip, iteration, every);
     int64 blocks = (n + PIECE - 1) / PIECE;

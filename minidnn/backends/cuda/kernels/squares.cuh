@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "each.cuh"
+#include "multi_tensor.cuh"
 
 // The sum of the squares of a piece, which thread 0 gets. Zeros behind its values change nothing.
 template <class G>

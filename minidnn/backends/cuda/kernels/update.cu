@@ -1,6 +1,6 @@
 // From gradients to weights: Caffe's SGD.
 
-#include "each.cuh"
+#include "multi_tensor.cuh"
 
 // The order of operations is Caffe's, as in the cpu backend. Each operation is rounded: a fused multiply-add would
 // round only once.
@@ -65,7 +65,7 @@ __device__ inline void update(const Sgd& sgd, float* w, const G* dw, float* h, i
 // The rate, the objective and the factor of gradients are in device memory. If the objective or the factor is not
 // finite, nothing changes.
 template <bool MOMENTUM>
-__device__ inline void update_each(const Updates& of, int count, int pieces, const float* rate, const float* objective,
+__device__ inline void update_multi_tensor(const Updates& of, int count, int pieces, const float* rate, const float* objective,
                                    const float* clip, int clipped, float scale, float momentum, int lasso) {
     if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0]))) return;
     float factor = clipped ? __fmul_rn(clip[0], scale) : scale;
@@ -79,7 +79,7 @@ __device__ inline void update_each(const Updates& of, int count, int pieces, con
 #define SGD(name, MOMENTUM)                                                                                           \
     extern "C" __global__ void name(Updates of, int count, int pieces, const float* rate, const float* objective,     \
                                     const float* clip, int clipped, float scale, float momentum, int lasso) {         \
-        update_each<MOMENTUM>(of, count, pieces, rate, objective, clip, clipped, scale, momentum, lasso);             \
+        update_multi_tensor<MOMENTUM>(of, count, pieces, rate, objective, clip, clipped, scale, momentum, lasso);             \
     }
 SGD(sgd, false)
 SGD(sgd_momentum, true)

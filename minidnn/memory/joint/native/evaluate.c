@@ -1,122 +1,124 @@
-/* The order, the live bytes and the seconds of a plan, from a fate for each slot and an algorithm for each op.
+/* The order, the live bytes and the seconds of a plan, from a fate for each gap and an algorithm for each op.
  *
- * A slot is the time between two neighbouring uses of a tensor by the program's ops. Before its first use and after its
- * last there is one, too. In a slot the tensor may stay (KEEP), leave for the host (COPY), or be dropped, so that
- * its op runs again (AGAIN). A run again may want a tensor within a slot in which it is away. Then it comes back early,
- * by a copy or a run of its own. From the want number `hold` of the slot on, it remains; before, it goes once more.
+ * A gap is the time between two neighbouring uses of a tensor by the program's ops. Before its first use and after its
+ * last there is one, too. In a gap the tensor may remain (KEEP), leave for the host (OFFLOAD), or be dropped, so
+ * that its op runs again (RECOMPUTE). A run again may need a tensor within a gap in which it is away. Then it comes
+ * back early, by a copy or a run of its own. From need number `pin_from` of the gap on, it remains; before, it goes
+ * once more.
  *
  * evaluate() does three things:
- *     order    every execution, with what runs again; the stays of tensors; which of them share bytes
+ *     order    every execution, with what runs again; the residencies of tensors; which of them share bytes
  *     windows  when a copy out has ended, so that its bytes are free; how early a copy back may begin
  *     clocks   the seconds of four streams, as memory/execution/simulator.py counts them
  *
  * Communications between ranks are ops of a stream of their own, and run once. Compute waits for one where it reads what
- * that brought, and before bytes that it used are written or free. An op whose carried tensors it uses is told so.
+ * that brought, and before bytes that it used are written or free. An op whose persistent tensors it uses is told so.
  */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { KEEP = 0, COPY = 1, AGAIN = 2 };
+enum { KEEP = 0, OFFLOAD = 1, RECOMPUTE = 2 };
 enum { DONE = 0, OVER = 1, LOST = 2, TOO_LONG = 3, CROWDED = 4 };
-enum { INPUT = 1, OUTPUT = 2, HOSTED = 4 }; /* HOSTED: lives on the host, so its new value goes back there */
+enum { INPUT = 1, OUTPUT = 2, HOST_RESIDENT = 4 }; /* HOST_RESIDENT: its new value is written back */
 enum { UNLIMITED = -1 };
-enum { NONE = -1, LEAVES = -2, GOES = -3 }; /* LEAVES: the copy of an output; GOES: of a hosted tensor, to its home */
+/* Ends of an offload that brings nothing back: OUTPUT_COPY of an output, WRITE_BACK of a host-resident tensor. */
+enum { NONE = -1, OUTPUT_COPY = -2, WRITE_BACK = -3 };
 
 typedef struct {
-    /* the program. Ops and tensors are numbers; carried tensors have none */
+    /* the program. Ops and tensors are numbers; persistent tensors have none */
     int64_t ops, tensors;
     const int32_t *reads_at, *reads, *writes_at, *writes; /* of an op: the tensors [at[op], at[op + 1]) */
     const int32_t *pairs_at, *pair_read, *pair_write;     /* of an op: which write may take which read's bytes */
     const int32_t *maker;                                 /* of a tensor: the op that may run again for it; NONE */
-    const int32_t *slots_at;                              /* of a tensor: its first slot */
+    const int32_t *gaps_at;                               /* of a tensor: its first gap */
     const uint8_t *flags;                                 /* of a tensor, as are `size` and the seconds of its copies */
     const uint8_t *renews;                                /* of an op's write: whether it reads that tensor, too */
     const int64_t *size;
     const int64_t *place; /* bytes that it takes on the host if it travels; 0: it has its place there anyway */
     const double *out_seconds, *in_seconds; /* of its copies */
-    const double *out_drag, *in_drag;       /* of an op: what a second of a copy beside it takes from its work */
-    const double *net_seconds;          /* of an op: those of a communication; negative for all others */
-    const int32_t *awaits_at, *awaits;  /* of an op: communications that it waits for because of carried tensors */
+    const double *out_drag, *in_drag;       /* of an op: what a second of a copy during it takes from its work */
+    const double *net_seconds;              /* of an op: those of a communication; negative for all others */
+    const int32_t *awaits_at, *awaits; /* of an op: communications that it waits for because of persistent tensors */
     double net_drag;
     /* the decisions */
-    const uint8_t *fate, *hold; /* of a slot */
-    const double *seconds;      /* of an op, with its algorithm */
+    const uint8_t *fate, *pin_from; /* of a gap */
+    const double *seconds;          /* of an op, with its algorithm */
     const int64_t *workspace;
     /* the answer, and what there is room for */
-    int64_t longest, most_stays, most_trips, most_idle;
-    int32_t *order, *why; /* of an execution: its op; the slot for whose end it runs again, or NONE */
+    int64_t longest, most_residencies, most_offloads, most_idle;
+    int32_t *order, *why; /* of an execution: its op; the gap for whose end it runs again, or NONE */
     int64_t *live;        /* bytes at an execution */
     double *finish;       /* seconds at its end */
-    int32_t *stay_tensor, *stay_lo, *stay_hi, *stay_root; /* root: the first of the stays that share bytes */
-    int32_t *shares_at, *shares_read, *shares_write;      /* executions at which a write takes a read's bytes */
-    int32_t *idle_slot, *idle_lo, *idle_hi;               /* executions [lo, hi): a tensor stays and is not used */
-    int32_t *trip_tensor, *trip_slot, *trip_from, *trip_to; /* from, to: stays, or NONE; to may be LEAVES or GOES */
-    int32_t *trip_after, *trip_use;            /* its last use before, or NONE, and its first use behind */
-    int32_t *trip_out, *trip_free, *trip_back; /* points, as in memory/plan.py; out NONE: the host has it */
-    double *trip_out_end, *trip_wait_out, *trip_wait_in; /* seconds: the copy's end; how long compute waits for it */
-    int64_t executions, stays, trips, shares, idles, worst; /* worst: the execution with most bytes */
-    int64_t host;      /* bytes there of tensors that travel, if these are limited */
+    int32_t *residency_tensor, *residency_lo, *residency_hi, *residency_root; /* root: first of those that share */
+    int32_t *shares_at, *shares_read, *shares_write; /* executions at which a write takes a read's bytes */
+    int32_t *idle_gap, *idle_lo, *idle_hi;           /* executions [lo, hi): a tensor is kept and not used */
+    int32_t *offload_tensor, *offload_gap, *offload_from, *offload_to; /* from, to: residencies, or NONE, or an end */
+    int32_t *offload_after, *needed_at;                 /* its last use before, or NONE, and its first use behind */
+    int32_t *offload_at, *free_at, *prefetch_at;        /* points, as in memory/plan.py; out NONE: the host has it */
+    double *offload_end, *offload_wait, *prefetch_wait; /* seconds: the copy's end; how long compute waits for it */
+    int64_t executions, residencies, offloads, shares, idles, worst; /* worst: the execution with most bytes */
+    int64_t host;     /* bytes there of tensors that travel, if these are limited */
     uint8_t *travels; /* of a tensor: whether it does */
     double total, compute;
     /* scratch */
-    int32_t *slot, *stay, *last, *wrote;                   /* of a tensor: now */
-    int32_t *brief, *brief_slot;                           /* tensors that go again after the present op */
-    int32_t *stack, *stack_next, *stack_why;               /* ops that are to run again, the last one first */
-    int32_t *pair_from, *pair_to, *pair_when;              /* stays that may share */
-    int32_t *by_out, *by_free, *by_last, *next_out, *next_free, *next_last, *heap; /* trips, by an execution */
-    uint8_t *present, *coming, *on_host, *wants;           /* of a tensor: now */
-    uint8_t *stay_leaves, *taken;                          /* of a stay: by a trip; its bytes are shared already */
+    int32_t *gap, *residency, *last, *wrote;  /* of a tensor: now */
+    int32_t *transient, *transient_gap;       /* tensors that go again after the present op */
+    int32_t *stack, *stack_next, *stack_why;  /* ops that are to run again, the last one first */
+    int32_t *pair_from, *pair_to, *pair_when; /* residencies that may share */
+    int32_t *by_out, *by_free, *by_last, *next_out, *next_free, *next_last, *heap; /* offloads, by an execution */
+    uint8_t *present, *coming, *on_host, *needs;                                   /* of a tensor: now */
+    uint8_t *residency_leaves, *taken; /* of a residency: it ends by an offload; its bytes are shared */
     int64_t *root_hi;
     double *begin;                                     /* of an execution, as `frees` finds it */
     double *out_start, *in_start, *out_stop, *in_stop; /* copies, in their order */
     double *net_start, *net_stop;                      /* communications, in their order */
     double *net_end;                                   /* of an op */
     double *received, *touched;                        /* of a tensor: the end of what brought it; of what used it */
-    int32_t *stay_net;                                 /* of a stay: whether a communication used it */
-    int32_t *by_net, *next_net;                        /* such stays, by the execution before which they are free */
+    int32_t *residency_net;                            /* of a residency: whether a communication used it */
+    int32_t *by_net, *next_net;                        /* these, by the execution before which they are free */
 } Frame;
 
-/* ---- order: executions, stays, trips */
+/* ---- order: executions, residencies, offloads */
 
 static int access_(Frame *f, int32_t t, int32_t e, int written, int fresh) {
-    int32_t s = f->stay[t];
+    int32_t s = f->residency[t];
     if (fresh || f->coming[t]) {
-        if (f->stays == f->most_stays || f->trips == f->most_trips) return TOO_LONG;
-        const int32_t new_ = (int32_t)f->stays++;
+        if (f->residencies == f->most_residencies || f->offloads == f->most_offloads) return TOO_LONG;
+        const int32_t new_ = (int32_t)f->residencies++;
         if (!fresh) {
-            const int64_t k = f->trips++;
-            f->trip_tensor[k] = t;
-            f->trip_slot[k] = f->slot[t];
-            f->trip_from[k] = s;
-            f->trip_to[k] = new_;
-            f->trip_after[k] = s == NONE ? NONE : f->last[t];
-            f->trip_use[k] = e;
-            f->trip_out[k] = f->on_host[t] ? NONE : f->wrote[t] + 1;
+            const int64_t k = f->offloads++;
+            f->offload_tensor[k] = t;
+            f->offload_gap[k] = f->gap[t];
+            f->offload_from[k] = s;
+            f->offload_to[k] = new_;
+            f->offload_after[k] = s == NONE ? NONE : f->last[t];
+            f->needed_at[k] = e;
+            f->offload_at[k] = f->on_host[t] ? NONE : f->wrote[t] + 1;
             f->on_host[t] = 1;
-            if (s != NONE) f->stay_leaves[s] = 1;
+            if (s != NONE) f->residency_leaves[s] = 1;
         }
         f->coming[t] = 0;
-        f->stay_tensor[new_] = t;
-        f->stay_lo[new_] = e;
-        f->stay_leaves[new_] = f->stay_net[new_] = 0;
-        f->stay_root[new_] = new_;
-        f->stay[t] = s = new_;
+        f->residency_tensor[new_] = t;
+        f->residency_lo[new_] = e;
+        f->residency_leaves[new_] = f->residency_net[new_] = 0;
+        f->residency_root[new_] = new_;
+        f->residency[t] = s = new_;
     } else if (s == NONE) {
         return LOST;
     } else if (e > f->last[t] + 1) {
         if (f->idles == f->most_idle) return TOO_LONG;
-        f->idle_slot[f->idles] = f->slot[t];
+        f->idle_gap[f->idles] = f->gap[t];
         f->idle_lo[f->idles] = f->last[t] + 1;
         f->idle_hi[f->idles++] = e;
     }
     f->last[t] = e;
-    f->stay_hi[s] = e + 1;
-    if (f->net_seconds[f->order[e]] >= 0) f->stay_net[s] = 1;
+    f->residency_hi[s] = e + 1;
+    if (f->net_seconds[f->order[e]] >= 0) f->residency_net[s] = 1;
     if (written) {
         f->wrote[t] = e;
         /* a run again makes the same bytes; an update does not */
-        if (!fresh || f->flags[t] & HOSTED) f->on_host[t] = 0;
+        if (!fresh || f->flags[t] & HOST_RESIDENT) f->on_host[t] = 0;
     }
     return DONE;
 }
@@ -131,9 +133,9 @@ static int emit(Frame *f, int32_t op, int32_t why) {
         if (how) return how;
     }
     for (int32_t i = f->pairs_at[op]; i < f->pairs_at[op + 1]; i++) {
-        if (f->shares == f->most_stays) return TOO_LONG;
-        f->pair_from[f->shares] = f->stay[f->pair_read[i]];
-        f->pair_to[f->shares] = i; /* the write's stay is known below */
+        if (f->shares == f->most_residencies) return TOO_LONG;
+        f->pair_from[f->shares] = f->residency[f->pair_read[i]];
+        f->pair_to[f->shares] = i; /* the write's residency is known below */
         f->pair_when[f->shares++] = e;
     }
     const int64_t first = f->shares - (f->pairs_at[op + 1] - f->pairs_at[op]);
@@ -141,47 +143,47 @@ static int emit(Frame *f, int32_t op, int32_t why) {
         const int how = access_(f, f->writes[i], e, 1, !f->renews[i]);
         if (how) return how;
     }
-    for (int64_t k = first; k < f->shares; k++) f->pair_to[k] = f->stay[f->pair_write[f->pair_to[k]]];
+    for (int64_t k = first; k < f->shares; k++) f->pair_to[k] = f->residency[f->pair_write[f->pair_to[k]]];
     return DONE;
 }
 
-/* A run again wants t, or makes it besides: from the want number `hold` on it remains until its next use. */
-static void want(Frame *f, int32_t t, int32_t *briefs) {
-    const uint8_t number = f->wants[t];
-    f->wants[t] = number < 255 ? number + 1 : 255;
+/* A run again needs t, or makes it besides: from need number `pin_from` on it remains until its next use. */
+static void need(Frame *f, int32_t t, int32_t *transients) {
+    const uint8_t number = f->needs[t];
+    f->needs[t] = number < 255 ? number + 1 : 255;
     f->present[t] = 1;
-    if (number < f->hold[f->slot[t]]) {
-        f->brief[*briefs] = t;
-        f->brief_slot[(*briefs)++] = f->slot[t];
+    if (number < f->pin_from[f->gap[t]]) {
+        f->transient[*transients] = t;
+        f->transient_gap[(*transients)++] = f->gap[t];
     }
 }
 
-/* Bring t to the device: by a copy, or by its op and whatever that wants in turn. */
-static int bring(Frame *f, int32_t t, int32_t *briefs) {
+/* Bring t to the device: by a copy, or by its op and whatever that needs in turn. */
+static int bring(Frame *f, int32_t t, int32_t *transients) {
     int32_t depth = 0;
-    if (f->fate[f->slot[t]] == COPY) {
+    if (f->fate[f->gap[t]] == OFFLOAD) {
         f->coming[t] = 1;
         return DONE;
     }
-    if (f->fate[f->slot[t]] != AGAIN || f->maker[t] == NONE) return LOST;
+    if (f->fate[f->gap[t]] != RECOMPUTE || f->maker[t] == NONE) return LOST;
     f->stack[0] = f->maker[t];
     f->stack_next[0] = f->reads_at[f->maker[t]];
-    f->stack_why[0] = f->slot[t];
+    f->stack_why[0] = f->gap[t];
     while (depth >= 0) {
         const int32_t op = f->stack[depth];
         if (f->stack_next[depth] < f->reads_at[op + 1]) {
             const int32_t j = f->reads[f->stack_next[depth]++];
             if (f->present[j]) continue;
-            want(f, j, briefs);
-            if (f->fate[f->slot[j]] == COPY) {
+            need(f, j, transients);
+            if (f->fate[f->gap[j]] == OFFLOAD) {
                 f->coming[j] = 1;
-            } else if (f->fate[f->slot[j]] != AGAIN || f->maker[j] == NONE) {
+            } else if (f->fate[f->gap[j]] != RECOMPUTE || f->maker[j] == NONE) {
                 return LOST;
             } else {
                 depth++;
                 f->stack[depth] = f->maker[j];
                 f->stack_next[depth] = f->reads_at[f->maker[j]];
-                f->stack_why[depth] = f->slot[j];
+                f->stack_why[depth] = f->gap[j];
             }
             continue;
         }
@@ -189,7 +191,7 @@ static int bring(Frame *f, int32_t t, int32_t *briefs) {
         if (how) return how;
         for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++) {
             const int32_t j = f->writes[i];
-            if (!f->present[j]) want(f, j, briefs);
+            if (!f->present[j]) need(f, j, transients);
         }
         depth--;
     }
@@ -197,20 +199,20 @@ static int bring(Frame *f, int32_t t, int32_t *briefs) {
 }
 
 static int order(Frame *f) {
-    f->executions = f->stays = f->trips = f->shares = f->idles = 0;
+    f->executions = f->residencies = f->offloads = f->shares = f->idles = 0;
     for (int64_t t = 0; t < f->tensors; t++) {
-        f->slot[t] = f->slots_at[t];
-        f->stay[t] = f->last[t] = f->wrote[t] = NONE;
-        f->present[t] = f->coming[t] = f->wants[t] = 0;
+        f->gap[t] = f->gaps_at[t];
+        f->residency[t] = f->last[t] = f->wrote[t] = NONE;
+        f->present[t] = f->coming[t] = f->needs[t] = 0;
         f->on_host[t] = (f->flags[t] & INPUT) != 0;
     }
     for (int32_t op = 0; op < f->ops; op++) {
-        int32_t briefs = 0;
+        int32_t transients = 0;
         for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++) {
             const int32_t t = f->reads[i];
             if (f->present[t]) continue;
             f->present[t] = 1;
-            const int how = bring(f, t, &briefs);
+            const int how = bring(f, t, &transients);
             if (how) return how;
         }
         const int how = emit(f, op, NONE);
@@ -220,27 +222,28 @@ static int order(Frame *f) {
             for (int32_t i = at[op]; i < at[op + 1]; i++) {
                 const int32_t t = which[i];
                 if (half && f->renews[i]) continue;
-                const int32_t slot = ++f->slot[t];
-                f->wants[t] = 0;
-                f->present[t] = f->fate[slot] == KEEP;
+                const int32_t gap = ++f->gap[t];
+                f->needs[t] = 0;
+                f->present[t] = f->fate[gap] == KEEP;
             }
         }
-        while (briefs-- > 0)
-            if (f->slot[f->brief[briefs]] == f->brief_slot[briefs]) f->present[f->brief[briefs]] = 0;
+        while (transients-- > 0)
+            if (f->gap[f->transient[transients]] == f->transient_gap[transients])
+                f->present[f->transient[transients]] = 0;
     }
     for (int32_t t = 0; t < f->tensors; t++) {
-        const int goes = f->flags[t] & HOSTED && !f->on_host[t];
-        if (!(f->flags[t] & OUTPUT || goes) || f->wrote[t] == NONE) continue;
-        if (f->trips == f->most_trips) return TOO_LONG;
-        const int64_t k = f->trips++;
-        f->trip_tensor[k] = t;
-        f->trip_slot[k] = f->slot[t];
-        f->trip_from[k] = f->stay[t];
-        f->trip_to[k] = goes ? GOES : LEAVES;
-        f->trip_after[k] = goes ? f->last[t] : NONE; /* an output's bytes stay until the step ends */
-        if (goes) f->stay_leaves[f->stay[t]] = 1;
-        f->trip_use[k] = (int32_t)f->executions;
-        f->trip_out[k] = f->wrote[t] + 1;
+        const int writes_back = f->flags[t] & HOST_RESIDENT && !f->on_host[t];
+        if (!(f->flags[t] & OUTPUT || writes_back) || f->wrote[t] == NONE) continue;
+        if (f->offloads == f->most_offloads) return TOO_LONG;
+        const int64_t k = f->offloads++;
+        f->offload_tensor[k] = t;
+        f->offload_gap[k] = f->gap[t];
+        f->offload_from[k] = f->residency[t];
+        f->offload_to[k] = writes_back ? WRITE_BACK : OUTPUT_COPY;
+        f->offload_after[k] = writes_back ? f->last[t] : NONE; /* an output's bytes are kept until the step ends */
+        if (writes_back) f->residency_leaves[f->residency[t]] = 1;
+        f->needed_at[k] = (int32_t)f->executions;
+        f->offload_at[k] = f->wrote[t] + 1;
     }
     return DONE;
 }
@@ -250,30 +253,31 @@ static int order(Frame *f) {
 static void curve(Frame *f) {
     const int32_t end = (int32_t)f->executions;
     for (int64_t t = 0; t < f->tensors; t++)
-        if (f->flags[t] & OUTPUT && f->stay[t] != NONE) f->stay_hi[f->stay[t]] = end;
-    for (int64_t s = 0; s < f->stays; s++) {
+        if (f->flags[t] & OUTPUT && f->residency[t] != NONE) f->residency_hi[f->residency[t]] = end;
+    for (int64_t s = 0; s < f->residencies; s++) {
         f->taken[s] = 0;
-        f->root_hi[s] = f->stay_hi[s];
+        f->root_hi[s] = f->residency_hi[s];
     }
     int64_t shared = 0;
     for (int64_t k = 0; k < f->shares; k++) {
         const int32_t from = f->pair_from[k], to = f->pair_to[k];
-        const int32_t a = f->stay_tensor[from], b = f->stay_tensor[to];
-        const int ends = f->stay_hi[from] == f->pair_when[k] + 1 && !f->stay_leaves[from];
-        if (!ends || f->taken[from] || f->stay_root[to] != to || f->size[b] > f->size[a]) continue;
+        const int32_t a = f->residency_tensor[from], b = f->residency_tensor[to];
+        const int ends = f->residency_hi[from] == f->pair_when[k] + 1 && !f->residency_leaves[from];
+        if (!ends || f->taken[from] || f->residency_root[to] != to || f->size[b] > f->size[a]) continue;
         f->taken[from] = 1;
-        f->stay_root[to] = f->stay_root[from];
-        if (f->stay_hi[to] > f->root_hi[f->stay_root[to]]) f->root_hi[f->stay_root[to]] = f->stay_hi[to];
+        f->residency_root[to] = f->residency_root[from];
+        if (f->residency_hi[to] > f->root_hi[f->residency_root[to]])
+            f->root_hi[f->residency_root[to]] = f->residency_hi[to];
         f->shares_at[shared] = f->pair_when[k];
         f->shares_read[shared] = a;
         f->shares_write[shared++] = b;
     }
     f->shares = shared;
     memset(f->live, 0, (end + 1) * sizeof *f->live);
-    for (int64_t s = 0; s < f->stays; s++) {
-        if (f->stay_root[s] != s) continue;
-        f->live[f->stay_lo[s]] += f->size[f->stay_tensor[s]];
-        f->live[f->root_hi[s]] -= f->size[f->stay_tensor[s]];
+    for (int64_t s = 0; s < f->residencies; s++) {
+        if (f->residency_root[s] != s) continue;
+        f->live[f->residency_lo[s]] += f->size[f->residency_tensor[s]];
+        f->live[f->root_hi[s]] -= f->size[f->residency_tensor[s]];
     }
     int64_t now = 0, most = NONE;
     for (int32_t e = 0; e < end; e++) {
@@ -291,9 +295,9 @@ static void curve(Frame *f) {
 static void travelling(Frame *f) {
     memset(f->travels, 0, f->tensors);
     f->host = 0;
-    for (int64_t k = 0; k < f->trips; k++) {
-        const int32_t t = f->trip_tensor[k];
-        if (f->trip_to[k] == NONE || f->travels[t]) continue;
+    for (int64_t k = 0; k < f->offloads; k++) {
+        const int32_t t = f->offload_tensor[k];
+        if (f->offload_to[k] == NONE || f->travels[t]) continue;
         f->travels[t] = 1;
         f->host += f->place[t];
     }
@@ -301,15 +305,16 @@ static void travelling(Frame *f) {
 
 /* ---- windows */
 
-static int64_t bytes_of(const Frame *f, int64_t trip) {
-    return f->trip_from[trip] == NONE ? 0 : f->size[f->stay_tensor[f->stay_root[f->trip_from[trip]]]];
+static int64_t bytes_of(const Frame *f, int64_t offload) {
+    const int32_t from = f->offload_from[offload];
+    return from == NONE ? 0 : f->size[f->residency_tensor[f->residency_root[from]]];
 }
 
-/* Insert a trip into the list of an execution, in the order of tensors, as the lowering issues them. */
-static void insert(int32_t *head, int32_t *next, const int32_t *tensor, int32_t trip) {
-    while (*head != NONE && tensor[*head] < tensor[trip]) head = &next[*head];
-    next[trip] = *head;
-    *head = trip;
+/* Insert an offload into the list of an execution, in the order of tensors, as the lowering issues them. */
+static void insert(int32_t *head, int32_t *next, const int32_t *tensor, int32_t offload) {
+    while (*head != NONE && tensor[*head] < tensor[offload]) head = &next[*head];
+    next[offload] = *head;
+    *head = offload;
 }
 
 static void push(const double *key, int32_t *heap, int64_t *count, int32_t x) {
@@ -336,25 +341,25 @@ static int32_t pop(const double *key, int32_t *heap, int64_t *count) {
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* What ops run beside: copies, or communications; `next`: the first that has not ended. `drag`: what a second of it
- * takes from the work of the present op. */
+/* What runs concurrently with ops: copies, or communications; `next`: the first that has not ended. `drag`: what a
+ * second of it takes from the work of the present op. */
 typedef struct {
     const double *start, *stop;
     double drag;
     int64_t count, next;
-} Beside;
+} Concurrent;
 
 static const double MOST_DRAG = 0.95; /* as in costs/costs.py */
 
 /* The moment at which an op ends that begins `now` and takes `work` seconds alone (simulator.py does the same). */
-static double slowed(double now, double work, Beside *beside, int count) {
+static double slowed(double now, double work, Concurrent *concurrent, int count) {
     int free_ = 1;
-    for (int i = 0; i < count; i++) free_ = free_ && beside[i].drag == 0;
+    for (int i = 0; i < count; i++) free_ = free_ && concurrent[i].drag == 0;
     if (free_) return now + work;
     for (;;) {
         double rate = 1, change = HUGE_VAL;
         for (int i = 0; i < count; i++) {
-            Beside *b = &beside[i];
+            Concurrent *b = &concurrent[i];
             while (b->next < b->count && b->stop[b->next] <= now) b->next++;
             if (b->next == b->count) continue;
             const int active = b->start[b->next] <= now;
@@ -369,65 +374,66 @@ static double slowed(double now, double work, Beside *beside, int count) {
     }
 }
 
-/* Let the tensor stay. If it was to be copied out for the first time, the next trip copies it out instead. */
-static void give_up(Frame *f, int64_t trip) {
-    const int32_t to = f->trip_to[trip];
-    f->trip_to[trip] = NONE;
-    for (int32_t k = (int32_t)trip + 1; k < f->trips; k++) {
-        if (f->trip_tensor[k] != f->trip_tensor[trip]) continue;
-        if (f->trip_out[k] != NONE) return;
-        if (f->trip_from[k] == to) { /* the copy is on its way */
-            f->trip_out[k] = f->trip_out[trip];
-            f->trip_out_end[k] = f->trip_out_end[trip];
+/* Keep the tensor. If it was to be copied out for the first time, the next offload copies it out instead. */
+static void give_up(Frame *f, int64_t offload) {
+    const int32_t to = f->offload_to[offload];
+    f->offload_to[offload] = NONE;
+    for (int32_t k = (int32_t)offload + 1; k < f->offloads; k++) {
+        if (f->offload_tensor[k] != f->offload_tensor[offload]) continue;
+        if (f->offload_at[k] != NONE) return;
+        if (f->offload_from[k] == to) { /* the copy is on its way */
+            f->offload_at[k] = f->offload_at[offload];
+            f->offload_end[k] = f->offload_end[offload];
         } else { /* a run made the tensor again since then */
-            f->trip_out[k] = f->stay_lo[f->trip_from[k]] + 1;
-            insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
+            f->offload_at[k] = f->residency_lo[f->offload_from[k]] + 1;
+            insert(&f->by_out[f->offload_at[k] - 1], f->next_out, f->offload_tensor, k);
         }
         return;
     }
 }
 
-/* When bytes are free: once their copy out has ended. Compute waits for one only where it needs the bytes. A trip whose
- * copy has not ended when the tensor is used again is given up: then trip_to is NONE, and the tensor stays. */
+/* When bytes are free: once their copy out has ended. Compute waits for one only where it needs the bytes. An
+ * offload whose copy has not ended when the tensor is used again is given up: then offload_to is NONE, and
+ * the tensor is kept. */
 static void frees(Frame *f, int64_t limit) {
     const int32_t end = (int32_t)f->executions;
     double clock = 0, link = 0;
     int64_t extra = 0, waiting = 0, coming = 0;
-    Beside out = {f->out_start, f->out_stop, 0, 0, 0};
+    Concurrent out = {f->out_start, f->out_stop, 0, 0, 0};
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_last, 0xff, (end + 1) * sizeof *f->by_last);
-    for (int32_t k = (int32_t)f->trips - 1; k >= 0; k--) { /* trips mostly rise with tensors: each is the new head */
-        f->trip_free[k] = NONE;
-        f->trip_out_end[k] = 0;
-        if (f->trip_out[k] != NONE) insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
-        if (f->trip_after[k] != NONE) insert(&f->by_last[f->trip_after[k]], f->next_last, f->trip_tensor, k);
+    for (int32_t k = (int32_t)f->offloads - 1; k >= 0; k--) { /* they mostly rise with tensors: each is the new head */
+        f->free_at[k] = NONE;
+        f->offload_end[k] = 0;
+        if (f->offload_at[k] != NONE) insert(&f->by_out[f->offload_at[k] - 1], f->next_out, f->offload_tensor, k);
+        if (f->offload_after[k] != NONE) insert(&f->by_last[f->offload_after[k]], f->next_last, f->offload_tensor, k);
     }
     for (int32_t e = 0; e < end; e++) {
         for (int32_t k = e ? f->by_last[e - 1] : NONE; k != NONE; k = f->next_last[k]) {
-            if (f->trip_out[k] == NONE) {
-                f->trip_free[k] = e;
+            if (f->offload_at[k] == NONE) {
+                f->free_at[k] = e;
             } else {
                 extra += bytes_of(f, k);
-                push(f->trip_out_end, f->heap, &waiting, k);
+                push(f->offload_end, f->heap, &waiting, k);
             }
         }
-        while (waiting && f->trip_out_end[f->heap[0]] <= clock) {
-            const int32_t k = pop(f->trip_out_end, f->heap, &waiting);
-            if (f->trip_free[k] != NONE || f->trip_to[k] == NONE) continue;
-            f->trip_free[k] = e;
+        while (waiting && f->offload_end[f->heap[0]] <= clock) {
+            const int32_t k = pop(f->offload_end, f->heap, &waiting);
+            if (f->free_at[k] != NONE || f->offload_to[k] == NONE) continue;
+            f->free_at[k] = e;
             extra -= bytes_of(f, k);
         }
-        for (; coming < f->trips && f->trip_use[coming] == e; coming++) {
-            if (f->trip_after[coming] == NONE || f->trip_free[coming] != NONE) continue;
+        for (; coming < f->offloads && f->needed_at[coming] == e; coming++) {
+            if (f->offload_after[coming] == NONE || f->free_at[coming] != NONE) continue;
             extra -= bytes_of(f, coming);
             give_up(f, coming);
         }
         while (f->live[e] + extra > limit && waiting) {
-            const int32_t k = pop(f->trip_out_end, f->heap, &waiting);
-            if (f->trip_free[k] != NONE || f->trip_to[k] == NONE) continue;
-            f->trip_free[k] = e;
+            const int32_t k = pop(f->offload_end, f->heap, &waiting);
+            if (f->free_at[k] != NONE || f->offload_to[k] == NONE) continue;
+            f->free_at[k] = e;
             extra -= bytes_of(f, k);
-            clock = later(clock, f->trip_out_end[k]);
+            clock = later(clock, f->offload_end[k]);
         }
         const int32_t op = f->order[e];
         f->begin[e] = clock;
@@ -435,27 +441,27 @@ static void frees(Frame *f, int64_t limit) {
         f->finish[e] = clock = slowed(clock, f->seconds[op], &out, 1);
         for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
             f->out_start[out.count] = later(link, clock);
-            link = f->out_start[out.count] + f->out_seconds[f->trip_tensor[k]];
-            f->trip_out_end[k] = f->out_stop[out.count++] = link;
+            link = f->out_start[out.count] + f->out_seconds[f->offload_tensor[k]];
+            f->offload_end[k] = f->out_stop[out.count++] = link;
         }
     }
-    for (int64_t k = 0; k < f->trips; k++)
-        if (f->trip_to[k] == GOES && f->trip_free[k] == NONE) f->trip_free[k] = end;
+    for (int64_t k = 0; k < f->offloads; k++)
+        if (f->offload_to[k] == WRITE_BACK && f->free_at[k] == NONE) f->free_at[k] = end;
 }
 
 /* When copies back begin: so late that each ends when it is needed, one after another; later where bytes lack. */
 static void backs(Frame *f, int64_t limit) {
     double link = 1e300;
-    for (int64_t k = 0; k < f->trips; k++) { /* bytes that leave are there until they are free */
-        if (f->trip_after[k] == NONE) continue;
-        const int32_t until = f->trip_to[k] == NONE ? f->trip_use[k] : f->trip_free[k];
-        for (int32_t e = f->trip_after[k] + 1; e < until; e++) f->live[e] += bytes_of(f, k);
+    for (int64_t k = 0; k < f->offloads; k++) { /* bytes that leave are there until they are free */
+        if (f->offload_after[k] == NONE) continue;
+        const int32_t until = f->offload_to[k] == NONE ? f->needed_at[k] : f->free_at[k];
+        for (int32_t e = f->offload_after[k] + 1; e < until; e++) f->live[e] += bytes_of(f, k);
     }
-    for (int64_t k = f->trips - 1; k >= 0; k--) {
-        const int32_t use = f->trip_use[k], tensor = f->trip_tensor[k];
-        if (f->trip_to[k] < 0) continue;
+    for (int64_t k = f->offloads - 1; k >= 0; k--) {
+        const int32_t use = f->needed_at[k], tensor = f->offload_tensor[k];
+        if (f->offload_to[k] < 0) continue;
         link = (f->begin[use] < link ? f->begin[use] : link) - f->in_seconds[tensor];
-        int32_t lo = f->trip_after[k] == NONE ? 0 : f->trip_free[k], hi = use; /* the last point that is early enough */
+        int32_t lo = f->offload_after[k] == NONE ? 0 : f->free_at[k], hi = use; /* lo: early enough */
         while (lo < hi) {
             const int32_t middle = (lo + hi + 1) / 2;
             if (middle == 0 || f->finish[middle - 1] <= link) lo = middle;
@@ -463,35 +469,36 @@ static void backs(Frame *f, int64_t limit) {
         }
         int32_t point = use;
         while (point > lo && f->live[point - 1] + f->size[tensor] <= limit) f->live[--point] += f->size[tensor];
-        f->trip_back[k] = point;
+        f->prefetch_at[k] = point;
     }
     int32_t point = 0;
-    for (int64_t k = 0; k < f->trips; k++) {
-        if (f->trip_to[k] < 0) continue;
-        while (f->trip_back[k] < point) f->live[f->trip_back[k]++] -= f->size[f->trip_tensor[k]];
-        point = f->trip_back[k];
+    for (int64_t k = 0; k < f->offloads; k++) {
+        if (f->offload_to[k] < 0) continue;
+        while (f->prefetch_at[k] < point) f->live[f->prefetch_at[k]++] -= f->size[f->offload_tensor[k]];
+        point = f->prefetch_at[k];
     }
 }
 
 /* ---- clocks */
 
-/* Sort the stays that communications used by the execution before which their bytes are free: there compute waits. */
+/* Sort the residencies that communications used by the execution before which their bytes are free: compute waits
+ * there. */
 static void used(Frame *f) {
     memset(f->by_net, 0xff, (f->executions + 1) * sizeof *f->by_net);
-    for (int32_t s = 0; s < f->stays; s++) {
-        if (!f->stay_net[s]) continue;
-        int32_t stay = s, point = NONE;
-        for (int32_t k = 0; f->stay_leaves[stay] && k < f->trips; k++) {
-            if (f->trip_from[k] != stay) continue;
-            if (f->trip_to[k] == NONE) { /* given up: the tensor's next stay is the same one */
-                do stay++;
-                while (f->stay_tensor[stay] != f->stay_tensor[s]);
+    for (int32_t s = 0; s < f->residencies; s++) {
+        if (!f->residency_net[s]) continue;
+        int32_t residency = s, point = NONE;
+        for (int32_t k = 0; f->residency_leaves[residency] && k < f->offloads; k++) {
+            if (f->offload_from[k] != residency) continue;
+            if (f->offload_to[k] == NONE) { /* given up: the tensor's next residency is the same one */
+                do residency++;
+                while (f->residency_tensor[residency] != f->residency_tensor[s]);
             } else {
-                point = f->trip_to[k] == LEAVES ? (int32_t)f->executions : f->trip_free[k];
+                point = f->offload_to[k] == OUTPUT_COPY ? (int32_t)f->executions : f->free_at[k];
                 break;
             }
         }
-        if (point == NONE) point = (int32_t)f->root_hi[f->stay_root[stay]];
+        if (point == NONE) point = (int32_t)f->root_hi[f->residency_root[residency]];
         f->next_net[s] = f->by_net[point];
         f->by_net[point] = s;
     }
@@ -502,47 +509,47 @@ static void clocks(Frame *f) {
     double clock = 0, out = 0, in = 0, net = 0, compute = 0;
     double last = 0, freed = 0; /* the end of the last op; of the copies and communications whose bytes were freed */
     int64_t back = 0, arrive = 0, shared = 0;
-    Beside beside[] = {{f->out_start, f->out_stop, 0, 0, 0},
+    Concurrent concurrent[] = {{f->out_start, f->out_stop, 0, 0, 0},
                        {f->in_start, f->in_stop, 0, 0, 0},
                        {f->net_start, f->net_stop, f->net_drag, 0, 0}};
-    Beside *outs = &beside[0], *ins = &beside[1], *nets = &beside[2];
+    Concurrent *outs = &concurrent[0], *ins = &concurrent[1], *nets = &concurrent[2];
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_free, 0xff, (end + 1) * sizeof *f->by_free);
     memset(f->received, 0, f->tensors * sizeof *f->received);
     memset(f->touched, 0, f->tensors * sizeof *f->touched);
     used(f);
-    for (int32_t k = (int32_t)f->trips - 1; k >= 0; k--) { /* as in frees */
-        f->trip_wait_in[k] = f->trip_wait_out[k] = 0;
-        if (f->trip_to[k] == NONE) continue;
-        if (f->trip_out[k] != NONE) insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
-        if (f->trip_after[k] != NONE) insert(&f->by_free[f->trip_free[k]], f->next_free, f->trip_tensor, k);
+    for (int32_t k = (int32_t)f->offloads - 1; k >= 0; k--) { /* as in frees */
+        f->prefetch_wait[k] = f->offload_wait[k] = 0;
+        if (f->offload_to[k] == NONE) continue;
+        if (f->offload_at[k] != NONE) insert(&f->by_out[f->offload_at[k] - 1], f->next_out, f->offload_tensor, k);
+        if (f->offload_after[k] != NONE) insert(&f->by_free[f->free_at[k]], f->next_free, f->offload_tensor, k);
     }
-    double *in_end = f->trip_out_end; /* a copy's end out is not asked for after its copy back has begun */
+    double *in_end = f->offload_end; /* a copy's end out is not asked for after its copy back has begun */
     for (int32_t e = 0; e < end; e++) {
         const int32_t op = f->order[e];
         const int on_net = f->net_seconds[op] >= 0;
         double came = 0; /* what this execution reads */
         for (int32_t k = f->by_free[e]; k != NONE; k = f->next_free[k]) {
-            if (f->trip_out[k] == NONE) continue;
-            freed = later(freed, f->trip_out_end[k]);
-            f->trip_wait_out[k] = later(f->trip_out_end[k] - clock, 0);
-            clock = later(clock, f->trip_out_end[k]);
+            if (f->offload_at[k] == NONE) continue;
+            freed = later(freed, f->offload_end[k]);
+            f->offload_wait[k] = later(f->offload_end[k] - clock, 0);
+            clock = later(clock, f->offload_end[k]);
         }
         for (int32_t s = f->by_net[e]; s != NONE; s = f->next_net[s]) {
-            freed = later(freed, f->touched[f->stay_tensor[s]]);
-            clock = later(clock, f->touched[f->stay_tensor[s]]);
+            freed = later(freed, f->touched[f->residency_tensor[s]]);
+            clock = later(clock, f->touched[f->residency_tensor[s]]);
         }
-        for (; back < f->trips; back++) {
-            if (f->trip_to[back] < 0) continue;
-            if (f->trip_back[back] != e) break;
+        for (; back < f->offloads; back++) {
+            if (f->offload_to[back] < 0) continue;
+            if (f->prefetch_at[back] != e) break;
             in = later(later(in, last), freed);
-            if (f->trip_out[back] != NONE) in = later(in, f->trip_out_end[back]);
+            if (f->offload_at[back] != NONE) in = later(in, f->offload_end[back]);
             f->in_start[ins->count] = in;
-            in_end[back] = f->in_stop[ins->count++] = in += f->in_seconds[f->trip_tensor[back]];
+            in_end[back] = f->in_stop[ins->count++] = in += f->in_seconds[f->offload_tensor[back]];
         }
-        for (; arrive < back && f->trip_use[arrive] <= e; arrive++) {
-            if (f->trip_to[arrive] < 0) continue;
-            f->trip_wait_in[arrive] = later(in_end[arrive] - clock, 0);
+        for (; arrive < back && f->needed_at[arrive] <= e; arrive++) {
+            if (f->offload_to[arrive] < 0) continue;
+            f->prefetch_wait[arrive] = later(in_end[arrive] - clock, 0);
             clock = later(clock, in_end[arrive]);
             came = later(came, in_end[arrive]);
         }
@@ -566,25 +573,26 @@ static void clocks(Frame *f) {
             compute += f->seconds[op];
             outs->drag = f->out_drag[op];
             ins->drag = f->in_drag[op];
-            f->finish[e] = last = clock = slowed(clock, f->seconds[op], beside, 3);
+            f->finish[e] = last = clock = slowed(clock, f->seconds[op], concurrent, 3);
         }
         for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
             f->out_start[outs->count] = later(out, on_net ? net : clock);
-            out = f->out_start[outs->count] + f->out_seconds[f->trip_tensor[k]];
-            f->trip_out_end[k] = f->out_stop[outs->count++] = out;
+            out = f->out_start[outs->count] + f->out_seconds[f->offload_tensor[k]];
+            f->offload_end[k] = f->out_stop[outs->count++] = out;
         }
     }
     f->compute = compute;
     f->total = later(later(clock, net), later(out, in));
 }
 
-/* Fill in the answer for decisions under which the live bytes are to stay within `limit`.
+/* Fill in the answer for decisions under which the live bytes are to be within `limit`.
  *
  * filled: bytes up to which tensors leave later, and come back earlier, than they must
  * host:   bytes of the host that tensors which travel may take; UNLIMITED: any number
  *
  * DONE: they do. OVER: they do not, not even with all absences as long as they can be; `live` and `worst` tell where.
- * CROWDED: the live bytes do, and those of the host do not. LOST: an op reads a tensor that is not there. TOO_LONG: the answer has no room. */
+ * CROWDED: the live bytes do, and those of the host do not. LOST: an op reads a tensor that is not
+ * there. TOO_LONG: the answer has no room. */
 int64_t evaluate(Frame *f, int64_t limit, int64_t filled, int64_t host) {
     const int how = order(f);
     if (how) return how;

@@ -21,9 +21,9 @@ from math import inf
 from minidnn import sizes
 from minidnn.compiled import NotCompiled
 from minidnn.costs import Costs
-from minidnn.memory.joint.hosting import Hosting
+from minidnn.memory.joint.host_residents import HostResidents
 from minidnn.memory.joint.linear import NoSolver, Unsolved
-from minidnn.memory.joint.planner import Found
+from minidnn.memory.joint.planner import Candidate
 from minidnn.memory.lowering.host import fixed, may_lack_room
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies.ours import best_in_parts, best_on_host
@@ -88,9 +88,9 @@ def _within(program: Program, costs: Costs, budget: int, others: Sequence[Policy
     plan, seconds = _as_whole(program, costs, budget, others, tell)
     if plan is not None and seconds <= NEAR * sum(costs.seconds(op, costs.fastest(op)) for op in program.ops):
         return plan
-    found = best_in_parts.quicker(program, costs, budget, seconds, tell) if parts else None
-    if found is not None:
-        return found.plan
+    result = best_in_parts.quicker(program, costs, budget, seconds, tell) if parts else None
+    if result is not None:
+        return result.plan
     if plan is not None and seconds < inf:
         return plan
     leanest = _leanest(program, costs, parts, others, tell)
@@ -102,17 +102,17 @@ def _as_whole(
 ) -> tuple[Plan | None, float]:
     """The quickest plan whose ops run as a whole, and its seconds; they are infinite if it exceeds the budget. None: no
     plan keeps it."""
-    planner = Hosting(program, costs, tell=tell)
-    found = planner.within(budget)
-    if found is None and planner.bound.least() > budget:
+    planner = HostResidents(program, costs, tell=tell)
+    result = planner.within(budget)
+    if result is None and planner.bound.least() > budget:
         return None, inf
-    found = found or Hosting(program, costs, FINE, tell).within(budget)
+    result = result or HostResidents(program, costs, FINE, tell).within(budget)
     far = next(far for ops, far in FAR.items() if may_lack_room(program, costs) or len(program.ops) <= ops)
-    alone = found is not None and found.plan.hosted and len(program.ops) <= min(FAR)  # others move no weights
-    if found is not None and not alone and found.seconds <= far * found.bound.seconds:
-        return found.told, found.seconds
-    plan = _quickest(program, costs, budget, others, found, tell)
-    if found is None and not _keeps(program, costs, plan, budget):
+    alone = result is not None and result.plan.host_resident and len(program.ops) <= min(FAR)  # others move no weights
+    if result is not None and not alone and result.seconds <= far * result.bound.seconds:
+        return result.with_bound, result.seconds
+    plan = _quickest(program, costs, budget, others, result, tell)
+    if result is None and not _keeps(program, costs, plan, budget):
         if not planner.most:
             return plan, inf
         away = _with_all_away(planner, budget, others, tell)
@@ -128,7 +128,7 @@ def _leanest(program: Program, costs: Costs, parts: bool, others: Sequence[Polic
     plan = None if path is None else kept.load(path, program, costs)
     if plan is None:
         plan = best_in_parts.leanest(program, costs, parts, tell)
-        planner = Hosting(program, costs, tell=tell)
+        planner = HostResidents(program, costs, tell=tell)
         if not plan.order:  # none was found
             plan = _with_all_away(planner, 0, others, tell)
         if may_lack_room(program, costs):
@@ -153,23 +153,24 @@ def _leaner(program: Program, costs: Costs, *plans: Plan) -> Plan:
     return min(plans, key=excess)
 
 
-def _with_all_away(planner: Hosting, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
-    """The best of the others' plans of the program whose carried tensors live on the host, all that it has room for."""
-    program = planner.program.hosting(planner.most)
-    return replace(_quickest(program, planner.costs, budget, others, None, tell), hosted=planner.most)
+def _with_all_away(planner: HostResidents, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
+    """The best of the others' plans of the program whose persistent tensors live on the host, all that it has room
+    for."""
+    program = planner.program.with_host_resident(planner.most)
+    return replace(_quickest(program, planner.costs, budget, others, None, tell), host_resident=planner.most)
 
 
 def _quickest(
-    program: Program, costs: Costs, budget: int, others: Sequence[Policy], found: Found | None, tell: Tell
+    program: Program, costs: Costs, budget: int, others: Sequence[Policy], own: Candidate | None, tell: Tell
 ) -> Plan:
     """The quickest of the others' plans, and of `found`, that keeps the budgets; else the one with the lowest arena."""
     plans = []
     for number, decide in enumerate(others):
         tell(f"asking policy {number + 1} of {len(others)}")
         plans.append(decide(program, costs, budget))
-    bound = None if found is None else found.bound.seconds
+    bound = None if own is None else own.bound.seconds
     keep = [replace(plan, bound=bound) for plan in plans if _keeps(program, costs, plan, budget)]
-    keep += [] if found is None else [found.told]
+    keep += [] if own is None else [own.with_bound]
     if keep:
         return min(keep, key=lambda plan: probe.seconds(program, costs, plan))
     return _leaner(program, costs, *plans)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.joint.hosting import Hosting
+from minidnn.memory.joint.host_residents import HostResidents
 from minidnn.memory.lowering.host import fixed
 from minidnn.memory.parts.regions import candidates
 from minidnn.memory.plan import Plan, Policy
@@ -34,9 +34,9 @@ def lightest(
 
     def plans(host: int | None) -> Iterable[Plan]:
         for made in programs:
-            planner = Hosting(made, replace(costs, host=host), tell=tell, search=False)
-            if (found := planner.within(budget)) is not None:
-                yield replace(found.told, program=made if made.parts else None)
+            planner = HostResidents(made, replace(costs, host=host), tell=tell, search=False)
+            if (result := planner.within(budget)) is not None:
+                yield replace(result.with_bound, program=made if made.parts else None)
 
     asked = [decide(program, costs, budget) for decide in others]
     known = [*plans(None), *(plan for plan in asked if probe.fits(program, costs, plan, budget))]

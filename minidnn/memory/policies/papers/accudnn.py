@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Trip
+from minidnn.memory.plan import OffloadInterval, Plan
 from minidnn.memory.policies.papers.vdnn import vdnn_all, vdnn_conv
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.policies.shared.probe import arena
@@ -45,10 +45,10 @@ SAME = 1 + 1e-6  # times that differ by less count as equal, and then fewer byte
 
 
 @dataclass(frozen=True)
-class Found:
-    """A set of trips, its predicted step, and the bytes that it copies."""
+class Window:
+    """A set of offload intervals, its predicted step, and the bytes that it copies."""
 
-    trips: tuple[Trip, ...]
+    offloads: tuple[OffloadInterval, ...]
     prediction: Prediction
     moved: int  # bytes copied out and back
 
@@ -64,89 +64,91 @@ def accudnn(program: Program, costs: Costs, budget: int, algorithms: Algorithms 
     leanest = tuple(model.narrowest())
     least = int(model.curve(leanest).max(initial=0))
     if least > budget:
-        return replace(model.plan, trips=leanest)
-    trips = [policy(program, costs, budget, algorithms).trips for policy in (vdnn_conv, vdnn_all)]
-    found = _search(program, model, budget, least, trips)
-    conv, every = (_found(model, of) for of in trips)
-    if found is None or _worse(found, conv) or _slower(found, every):
+        return replace(model.plan, offloads=leanest)
+    offloads = [policy(program, costs, budget, algorithms).offloads for policy in (vdnn_conv, vdnn_all)]
+    result = _search(program, model, budget, least, offloads)
+    conv, every = (_window(model, of) for of in offloads)
+    if result is None or _worse(result, conv) or _slower(result, every):
         if _fits(program, model, conv, budget):
-            found = conv if found is None or _worse(found, conv) else found
-        elif (found is None or _slower(found, every)) and _fits(program, model, every, budget):
-            found = every
-    return replace(model.plan, trips=leanest if found is None else found.trips)
+            result = conv if result is None or _worse(result, conv) else result
+        elif (result is None or _slower(result, every)) and _fits(program, model, every, budget):
+            result = every
+    return replace(model.plan, offloads=leanest if result is None else result.offloads)
 
 
-def _fits(program: Program, model: Model, found: Found, limit: int) -> bool:
+def _fits(program: Program, model: Model, window: Window, limit: int) -> bool:
     """Whether the set keeps the limit once it is placed."""
-    return found.prediction.peak <= limit and _over(program, model, found.trips, limit) <= 0
+    return window.prediction.peak <= limit and _over(program, model, window.offloads, limit) <= 0
 
 
-def _over(program: Program, model: Model, trips: Sequence[Trip], limit: int) -> int:
+def _over(program: Program, model: Model, offloads: Sequence[OffloadInterval], limit: int) -> int:
     """Bytes by which the arena exceeds the limit; 0 or less if it keeps the limit."""
-    return arena(program, model.costs, replace(model.plan, trips=tuple(trips)), limit) - limit
+    return arena(program, model.costs, replace(model.plan, offloads=tuple(offloads)), limit) - limit
 
 
-def _found(model: Model, trips: Iterable[Trip]) -> Found:
-    trips = tuple(trips)
-    moved = sum(t.tensor.nbytes * ((t.out is not None) + (t.back is not None)) for t in trips)
-    return Found(trips, model.predict(trips), moved)
+def _window(model: Model, offloads: Iterable[OffloadInterval]) -> Window:
+    offloads = tuple(offloads)
+    moved = sum(t.tensor.nbytes * ((t.offload_at is not None) + (t.prefetch_at is not None)) for t in offloads)
+    return Window(offloads, model.predict(offloads), moved)
 
 
-def _worse(one: Found, other: Found) -> bool:
+def _worse(one: Window, other: Window) -> bool:
     """Whether `one` copies more bytes than `other`, or is slower."""
     return one.moved > other.moved or _slower(one, other)
 
 
-def _slower(one: Found, other: Found) -> bool:
+def _slower(one: Window, other: Window) -> bool:
     return one.prediction.seconds > other.prediction.seconds * SAME
 
 
-def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequence[Sequence[Trip]]) -> Found | None:
+def _search(
+    program: Program, model: Model, limit: int, least: int, vdnn: Sequence[Sequence[OffloadInterval]]
+) -> Window | None:
     """The quickest set found whose placed arena keeps the limit, or None. `least`: the lowest possible live peak."""
     attempts = max(2, min(BUFFERS // len(program.tensors), MOST))
-    fitting: list[Found] = []
-    failed: list[Found] = []
+    fitting: list[Window] = []
+    failed: list[Window] = []
     room = limit
     while len(failed) < max(2, attempts // 4):
-        found = _best(model, room, vdnn)
-        if found is None:
+        result = _best(model, room, vdnn)
+        if result is None:
             break
-        over = _over(program, model, found.trips, limit)
+        over = _over(program, model, result.offloads, limit)
         if over <= 0:
-            fitting.append(found)
+            fitting.append(result)
             break
-        failed.append(found)
+        failed.append(result)
         if room == least:
             break
-        room = max(least, min(room, found.prediction.peak) - over)
+        room = max(least, min(room, result.prediction.peak) - over)
     attempts -= len(failed) + len(fitting)
-    for found in failed:
+    for result in failed:
         for slack in SLACKS:
-            shorter = _found(model, model.tightened(found.trips, slack))
+            shorter = _window(model, model.tightened(result.offloads, slack))
             if attempts <= 0 or any(_slower(shorter, f) for f in fitting):
                 break
             attempts -= 1
-            if _over(program, model, shorter.trips, limit) <= 0:
+            if _over(program, model, shorter.offloads, limit) <= 0:
                 fitting.append(shorter)
                 break
     return min(fitting, key=lambda f: f.prediction.seconds, default=None)
 
 
-def _best(model: Model, limit: int, vdnn: Sequence[Sequence[Trip]]) -> Found | None:
+def _best(model: Model, limit: int, vdnn: Sequence[Sequence[OffloadInterval]]) -> Window | None:
     """The quickest set that keeps the limit of live bytes; of equally quick ones the one that copies the fewest bytes.
 
     If vdnn_conv keeps the limit, the set copies no more bytes than vdnn_conv, if any such set is found.
     """
-    starts: list[Found] = []
+    starts: list[Window] = []
     hidden = model.predict(()).seconds * SAME
     for order in _orders(model, limit):
         starts += _prefixes(model, order, limit, hidden)
         if any(f.prediction.seconds <= hidden for f in starts):
             break  # no set is quicker
-    for trips in vdnn:
-        tensors = {t.tensor for t in trips}
-        starts += _tried(model, [c for c in model.candidates if c.tensor in tensors], limit)
-    allowed = _found(model, vdnn[0])
+    for offloads in vdnn:
+        tensors = {t.tensor for t in offloads}
+        starts += _pruned_to_need(model, [c for c in model.candidates if c.tensor in tensors], limit)
+    allowed = _window(model, vdnn[0])
     if allowed.prediction.peak <= limit:
         starts = [f for f in starts if f.moved <= allowed.moved] or starts
     if not starts:
@@ -162,16 +164,16 @@ def _orders(model: Model, limit: int) -> list[list[Candidate]]:
     candidates join, so candidates whose copies stay hidden come first.
     """
     by_window = sorted(model.candidates, key=model.idle, reverse=True)
-    trips = model.windows(by_window, limit)
-    if trips is None:
+    offloads = model.windows(by_window, limit)
+    if offloads is None:
         return [by_window]
-    exposed = model.predict(trips).exposed
+    exposed = model.predict(offloads).exposed
     rank = {c: i for i, c in enumerate(by_window)}
     by_exposure = sorted(by_window, key=lambda c: (exposed.get(c.tensor, 0.0) / c.nbytes, rank[c]))
     return [by_window, by_exposure]
 
 
-def _prefixes(model: Model, order: Sequence[Candidate], limit: int, hidden: float) -> list[Found]:
+def _prefixes(model: Model, order: Sequence[Candidate], limit: int, hidden: float) -> list[Window]:
     """Sets of the first candidates of `order`: the smallest set that keeps the limit, and some larger ones.
 
     In a larger set tensors leave sooner, so ops wait less, until the copies queue up. If a set takes at most `hidden`
@@ -185,58 +187,59 @@ def _prefixes(model: Model, order: Sequence[Candidate], limit: int, hidden: floa
             low = middle + 1
         else:
             high = middle
-    found: list[Found] = []
+    result: list[Window] = []
     least, more = high, len(order) - high
     steps = max(2, min(STEPS, TRIED // max(len(order), 1)))
     for n in sorted({least + round(more * (i / steps) ** 2) for i in range(steps + 1)}):
-        tried = _tried(model, order[:n], limit)
-        found += tried
+        tried = _pruned_to_need(model, order[:n], limit)
+        result += tried
         high = n
         if any(f.prediction.seconds <= hidden for f in tried):
             break
         low = n + 1
     else:
-        return found
+        return result
     while high - low > near:  # the smallest hidden set lies between the last two sizes
         middle = (low + high) // 2
-        tried = _tried(model, order[:middle], limit)
-        found += tried
+        tried = _pruned_to_need(model, order[:middle], limit)
+        result += tried
         if any(f.prediction.seconds <= hidden for f in tried):
             high = middle
         else:
             low = middle + 1
-    return found
+    return result
 
 
-def _tried(model: Model, chosen: Sequence[Candidate], limit: int) -> list[Found]:
+def _pruned_to_need(model: Model, candidates: Sequence[Candidate], limit: int) -> list[Window]:
     """The set of these candidates without those that it does not need; empty if it does not keep the limit.
 
     Its windows are found anew if that is better.
     """
-    trips = model.windows(chosen, limit)
-    if trips is None:
+    offloads = model.windows(candidates, limit)
+    if offloads is None:
         return []
-    found = _found(model, _pruned(model, trips, limit))
-    kept = {t.tensor for t in found.trips}
-    if len(kept) == len(trips):
-        return [found]
-    again = model.windows([c for c in chosen if c.tensor in kept], limit)
+    result = _window(model, _pruned(model, offloads, limit))
+    kept = {t.tensor for t in result.offloads}
+    if len(kept) == len(offloads):
+        return [result]
+    again = model.windows([c for c in candidates if c.tensor in kept], limit)
     if again is not None:
-        other = _found(model, again)
-        if other.prediction.seconds <= found.prediction.seconds and other.moved <= found.moved:
-            found = other
-    return [found] if found.prediction.peak <= limit else []
+        other = _window(model, again)
+        if other.prediction.seconds <= result.prediction.seconds and other.moved <= result.moved:
+            result = other
+    return [result] if result.prediction.peak <= limit else []
 
 
-def _pruned(model: Model, trips: Sequence[Trip], limit: int) -> list[Trip]:
-    """The trips without those that live bytes under the limit do not need. The largest tensors are tried first."""
-    curve = model.curve(trips)
-    kept: list[Trip] = []
-    for trip in sorted(trips, key=lambda t: -t.tensor.nbytes):
-        away = curve[trip.free : trip.back]
-        nbytes = aligned(trip.tensor.nbytes)
+def _pruned(model: Model, offloads: Sequence[OffloadInterval], limit: int) -> list[OffloadInterval]:
+    """The offload intervals without those that live bytes under the limit do not need. The largest tensors are tried
+    first."""
+    curve = model.curve(offloads)
+    kept: list[OffloadInterval] = []
+    for offload in sorted(offloads, key=lambda t: -t.tensor.nbytes):
+        away = curve[offload.free_at : offload.prefetch_at]
+        nbytes = aligned(offload.tensor.nbytes)
         if int(away.max(initial=0)) + nbytes <= limit:
             away += nbytes  # a view: the curve itself rises
         else:
-            kept.append(trip)
+            kept.append(offload)
     return kept

@@ -10,7 +10,7 @@ the paper leaves them out of its bars.
 from __future__ import annotations
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
+from minidnn.memory.lowering.lower import group, residencies_of
 from minidnn.memory.plan import Plan, Share, Slot, complete, in_place_sharing
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.schedule import Buffer
@@ -23,10 +23,12 @@ def baseline(program: Program, costs: Costs, budget: int, algorithms: Algorithms
     """Each feature map keeps its bytes for the whole step."""
     algorithm = choose(program, costs, algorithms)
     share = in_place_sharing(program)
-    carried = set(program.carried)
-    hold = frozenset(t for t in program.tensors if t.role in HELD and t not in share and t not in carried)
+    persistent = set(program.persistent)
+    hold = frozenset(t for t in program.tensors if t.role in HELD and t not in share and t not in persistent)
     plan = complete(program, costs, Plan(algorithm=algorithm, share=share, hold=hold))
-    maps = [b for b in group(program, plan, residencies(program, plan)) if b.stays[0].tensor.role is Role.GRADIENT]
+    maps = [
+        b for b in group(program, plan, residencies_of(program, plan)) if b.residencies[0].tensor.role is Role.GRADIENT
+    ]
     share |= gradient_slots(maps)
     space = max((a.workspace for a in algorithm.values()), default=0)
     share |= {op: Slot("workspace", space) for op, a in algorithm.items() if a.workspace}
@@ -43,5 +45,5 @@ def gradient_slots(maps: list[Buffer]) -> Share:
         if k == len(free_from):
             free_from.append(0)
         free_from[k] = b.hi
-        slots[b.stays[0].tensor] = Slot(f"gradient map {k}", largest)
+        slots[b.residencies[0].tensor] = Slot(f"gradient map {k}", largest)
     return slots

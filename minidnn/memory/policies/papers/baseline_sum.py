@@ -16,6 +16,6 @@ from minidnn.program import Program
 
 def baseline_sum(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """Each tensor has bytes of its own for the whole step."""
-    share, carried = in_place_sharing(program), set(program.carried)
-    hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
+    share, persistent = in_place_sharing(program), set(program.persistent)
+    hold = frozenset(t for t in program.tensors if t not in share and t not in persistent)
     return Plan(algorithm=choose(program, costs, algorithms), share=share, hold=hold)

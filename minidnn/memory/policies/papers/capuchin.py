@@ -62,16 +62,16 @@ def capuchin(program: Program, costs: Costs, budget: int, algorithms: Algorithms
     fitting: list[tuple[float, int, Plan]] = []
     limit = budget
     for number in range(ATTEMPTS):
-        if (found := maker.within(limit)) is None:
+        if (result := maker.within(limit)) is None:
             break
-        model, plan = found
+        model, plan = result
         if (over := probe.over(program, costs, plan, budget)) <= 0:
-            fitting.append((model.predict(plan.trips).seconds, number, plan))
+            fitting.append((model.predict(plan.offloads).seconds, number, plan))
             break
         for slack in () if fitting else SLACKS:
-            tight = replace(plan, trips=tuple(model.tightened(plan.trips, slack)))
+            tight = replace(plan, offloads=tuple(model.tightened(plan.offloads, slack)))
             if probe.fits(program, costs, tight, budget):
-                fitting.append((model.predict(tight.trips).seconds, number, tight))
+                fitting.append((model.predict(tight.offloads).seconds, number, tight))
                 break
         limit -= max(over, budget // FINE)
     return min(fitting)[2] if fitting else maker.leanest()
@@ -99,12 +99,12 @@ class _Maker:
         able, hidden = self._able(limit)
         best: tuple[float, int, tuple[Model, Plan]] | None = None
         for part in self.parts:
-            found = self._fewest(self._ranked(able, hidden * part // PARTS), limit)
-            if found is None:
+            result = self._fewest(self._ranked(able, hidden * part // PARTS), limit)
+            if result is None:
                 continue
-            seconds = found[0].predict(found[1].trips).seconds
+            seconds = result[0].predict(result[1].offloads).seconds
             if best is None or seconds < best[0]:
-                best = seconds, part, found
+                best = seconds, part, result
             if seconds <= self.still:
                 break
         if best is None:
@@ -117,29 +117,29 @@ class _Maker:
 
         More choices need not take fewer bytes, since runs take some themselves.
         """
-        low, found = 0, None
+        low, result = 0, None
         for high in sorted({len(choices) * step // STEPS for step in range(STEPS + 1)}):
-            if (found := self._planned(choices[:high], limit)) is not None:
+            if (result := self._planned(choices[:high], limit)) is not None:
                 break
             low = high + 1
-        while found is not None and low < high:
+        while result is not None and low < high:
             middle = (low + high) // 2
             if (tried := self._planned(choices[:middle], limit)) is None:
                 low = middle + 1
             else:
-                high, found = middle, tried
-        return found
+                high, result = middle, tried
+        return result
 
     def leanest(self) -> Plan:
         """The plan with the lowest arena of two: all candidates swapped, or as they are ranked; they leave at once, and
         come back at the last moment."""
-        found = []
+        result = []
         for choices in ([(c, False) for c in self.model.candidates], self._ranked(*self._able(0))):
             model = self._model(choices)
             swapped = {c.tensor for c, again in choices if not again}
-            trips = tuple(trip for trip in model.narrowest() if trip.tensor in swapped)
-            found.append(replace(model.plan, trips=trips))
-        return min(found, key=lambda plan: probe.arena(self.program, self.costs, plan))
+            offloads = tuple(offload for offload in model.narrowest() if offload.tensor in swapped)
+            result.append(replace(model.plan, offloads=offloads))
+        return min(result, key=lambda plan: probe.arena(self.program, self.costs, plan))
 
     # ---- ranking
 
@@ -191,8 +191,8 @@ class _Maker:
         endless = int(self.model.peak) + sum(c.nbytes for c in able)
         while low < high:
             middle = (low + high + 1) // 2
-            trips = self.model.windows(able[:middle], endless)
-            if trips is not None and len(trips) == middle and self.free_time(able[middle - 1]) >= 0:
+            offloads = self.model.windows(able[:middle], endless)
+            if offloads is not None and len(offloads) == middle and self.free_time(able[middle - 1]) >= 0:
                 low = middle
             else:
                 high = middle - 1
@@ -218,5 +218,5 @@ class _Maker:
     def _planned(self, choices: Sequence[Choice], limit: int) -> tuple[Model, Plan] | None:
         model = self._model(choices)
         swapped = {c.tensor for c, again in choices if not again}
-        trips = model.windows([c for c in model.candidates if c.tensor in swapped], limit)
-        return None if trips is None else (model, replace(model.plan, trips=tuple(trips)))
+        offloads = model.windows([c for c in model.candidates if c.tensor in swapped], limit)
+        return None if offloads is None else (model, replace(model.plan, offloads=tuple(offloads)))

@@ -54,10 +54,10 @@ class Graph:
         self.program, self.make = program, makers(program, costs)
         ops, start = program.ops, program.forward
         bare = {op: Algorithm(own.algorithm[op].name) for op in ops}
-        found = listing(program, costs, Plan(ops, algorithm=bare, share=own.share))
-        self.plain = aligned_curve(found)
+        result = listing(program, costs, Plan(ops, algorithm=bare, share=own.share))
+        self.plain = aligned_curve(result)
         cross = np.zeros(len(ops) + 1, np.int64)  # bytes that live across each point
-        for b in found.buffers:
+        for b in result.buffers:
             cross[b.lo + 1 : b.hi] += aligned(b.nbytes)
         written = [sum(t.nbytes for t in op.writes) for op in ops]
         self.nodes = _joined(_layers(ops, 0, start), written, cross, most)
@@ -66,10 +66,10 @@ class Graph:
         held = {t for v in self.values for t in v.tensors}
         valued = np.zeros(len(ops) + 1, np.int64)
         over = np.zeros(len(ops) + 1, np.int64)
-        for b in found.buffers:
-            stays = [s for s in b.stays if s.tensor in held]
-            if stays:
-                lo, hi = min(s.lo for s in stays), max(s.hi for s in stays)
+        for b in result.buffers:
+            residencies = [s for s in b.residencies if s.tensor in held]
+            if residencies:
+                lo, hi = min(s.lo for s in residencies), max(s.hi for s in residencies)
                 valued[lo:hi] += aligned(b.nbytes)
                 over[lo + 1 : hi] += aligned(b.nbytes)
         self.others = self.plain - valued[:-1]
@@ -106,7 +106,7 @@ class Graph:
         pairs = {read: write for op in self.again[v.nodes[0]] for read, write in op.inplace}
         return all(t in pairs and pairs[t].nbytes <= t.nbytes for t in v.tensors)
 
-    def order(self, kept: Callable[[int, Value], bool]) -> tuple[Op, ...]:
+    def order(self, keeps: Callable[[int, Value], bool]) -> tuple[Op, ...]:
         """The order of a step. kept: whether a value that is there before a stage stays from the stage before, or for
         stage 0 from forward. A tensor that an op of a stage reads and that is not there is recomputed before that
         op."""
@@ -118,7 +118,7 @@ class Graph:
             return t not in there and t not in self.small
 
         for s, (lo, hi) in enumerate(self.stages):
-            there = {t for t in there if kept(s, self.value_of[t])}
+            there = {t for t in there if keeps(s, self.value_of[t])}
             for op in ops[lo:hi]:
                 runs = lineage((t for t in op.reads if t in self.make), self.make, gone)
                 order += [*sorted(runs, key=place.__getitem__), op]
@@ -133,10 +133,10 @@ def _layers(ops: Sequence[Op], lo: Point, hi: Point) -> list[tuple[Point, Point]
 
 
 def _joined(
-    parts: list[tuple[Point, Point]], written: Sequence[int], cross: np.ndarray, most: int
+    parts: list[tuple[Point, Point]], nbytes: Sequence[int], cross: np.ndarray, most: int
 ) -> list[tuple[Point, Point]]:
     """The parts, of which neighbours are joined until at most `most` are left."""
-    sizes = [sum(written[lo:hi]) + 1 for lo, hi in parts]
+    sizes = [sum(nbytes[lo:hi]) + 1 for lo, hi in parts]
     while len(parts) > most:
         scores = [(sizes[k] + sizes[k + 1]) / (1 + cross[parts[k + 1][0]]) for k in range(len(parts) - 1)]
         k = int(np.argmin(scores))
@@ -148,10 +148,10 @@ def _joined(
 def _inner(again: Sequence[Op], held: set[Tensor]) -> tuple[int, ...]:
     """For each op, bytes of the tensors of these ops that are no values; each from its writer to its last use."""
     last = {t: p for p, op in enumerate(again) for t in op.tensors}
-    found, live = [], 0
+    result, live = [], 0
     for p, op in enumerate(again):
         live += sum(aligned(t.nbytes) for t in op.writes if t not in held)
-        found.append(live)
+        result.append(live)
         own = {t for q in again[: p + 1] for t in q.writes if t not in held and last[t] == p}
         live -= sum(aligned(t.nbytes) for t in own)
-    return tuple(found)
+    return tuple(result)

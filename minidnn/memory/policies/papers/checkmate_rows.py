@@ -78,12 +78,12 @@ class Remat(Rows):
 
     def _until(self) -> dict[Value, int]:
         """{value: the last stage that may want it, to read it or to make another}"""
-        found: dict[Value, int] = {}
+        result: dict[Value, int] = {}
         for values in reversed(self.made):
             for v in values:
-                wanted = [found[w] for i in v.nodes for w in self.made[i]]
-                found[v] = max([*v.stages, *wanted], default=-1)
-        return found
+                wanted = [result[w] for i in v.nodes for w in self.made[i]]
+                result[v] = max([*v.stages, *wanted], default=-1)
+        return result
 
     def _variables(self) -> None:
         for s in range(len(self.graph.stages)):
@@ -97,7 +97,7 @@ class Remat(Rows):
 
     def _there(self, s: int, v: Value) -> list[Term]:
         """S[s, v] + R[s, node of v]"""
-        return [(found, 1.0) for found in (self.keeps.get((s, v)), self.runs.get((s, v.node))) if found is not None]
+        return [(result, 1.0) for result in (self.keeps.get((s, v)), self.runs.get((s, v.node))) if result is not None]
 
     def _bytes(self, op: Op, terms: list[Term], base: float) -> None:
         """A row of live bytes while an op runs: terms, base and the op's workspace are within the budget."""

@@ -38,7 +38,7 @@ class Runtime:
         self.workspace = {op: aligned(algorithm[op].workspace) for op in program.ops}
         self.size = {t: aligned(room(program, t)) for t in program.tensors}
         # Of what lives on the host, the device has what ops use: another program may use the rest.
-        self.fixed = self.size.keys() & {*program.carried, *program.inputs, *program.hosted}
+        self.fixed = self.size.keys() & {*program.persistent, *program.inputs, *program.host_resident}
         self.ends = program.fixed
         around: dict[Tensor, dict[Tensor, None]] = defaultdict(dict)
         for t, op in self.make.items():
@@ -120,14 +120,14 @@ class _Step:
 
     def _overwritten(self, op: Op, p: Point, again: bool) -> dict[Tensor, Tensor]:
         """{tensor that the op writes: the tensor that it writes over, for which neither the program nor a run waits}"""
-        found: dict[Tensor, Tensor] = {}
+        result: dict[Tensor, Tensor] = {}
         for read, write in op.inplace:
             done = self.of.last[read] < p or (self.of.last[read] == p and not again)
             free = done and self.locks[read] == 1 and read not in self.of.ends and write not in self.of.ends
             fits = read in self.held and write not in self.held and self.held[read] >= self.of.size[write]
-            if free and fits and write not in found and read not in found.values():
-                found[write] = read
-        return found
+            if free and fits and write not in result and read not in result.values():
+                result[write] = read
+        return result
 
     def _free(self, need: int) -> None:
         """Evict tensors until so many bytes are free. Raises Full."""

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Trip
+from minidnn.memory.plan import OffloadInterval, Plan
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.policies.shared.probe import over
 from minidnn.memory.policies.shared.swap_model import Candidate, Model
@@ -48,8 +48,8 @@ def flashneuron(program: Program, costs: Costs, budget: int, algorithms: Algorit
     """
     model = Model(program, behind(costs), choose(program, costs, algorithms))
 
-    def exceeds(trips: Sequence[Trip]) -> int:
-        return over(program, costs, replace(model.plan, trips=tuple(trips)), budget)
+    def exceeds(offloads: Sequence[OffloadInterval]) -> int:
+        return over(program, costs, replace(model.plan, offloads=tuple(offloads)), budget)
 
     if exceeds(()) <= 0:
         return model.plan
@@ -57,20 +57,20 @@ def flashneuron(program: Program, costs: Costs, budget: int, algorithms: Algorit
     least = int(model.curve(leanest).max(initial=0))
     room = budget
     for _ in range(ATTEMPTS):
-        trips = selected(program, model, room)
-        if trips is None:
+        offloads = selected(program, model, room)
+        if offloads is None:
             break
-        much = exceeds(trips)
+        much = exceeds(offloads)
         if much <= 0:
-            return replace(model.plan, trips=tuple(trips))
+            return replace(model.plan, offloads=tuple(offloads))
         for slack in SLACKS:
-            shorter = list(model.tightened(trips, slack))
+            shorter = list(model.tightened(offloads, slack))
             if exceeds(shorter) <= 0:
-                return replace(model.plan, trips=tuple(shorter))
+                return replace(model.plan, offloads=tuple(shorter))
         if room == least:
             break
-        room = max(least, min(room, model.predict(trips).peak) - much)
-    return replace(model.plan, trips=leanest)
+        room = max(least, min(room, model.predict(offloads).peak) - much)
+    return replace(model.plan, offloads=leanest)
 
 
 def behind(costs: Costs) -> Costs:
@@ -82,8 +82,9 @@ def behind(costs: Costs) -> Costs:
     return replace(costs, bandwidth_out=slowest[0], bandwidth_in=slowest[1])
 
 
-def selected(program: Program, model: Model, memory: int) -> list[Trip] | None:
-    """The trips that the two phases select, so that live bytes fit into `memory`; None if no selection does."""
+def selected(program: Program, model: Model, memory: int) -> list[OffloadInterval] | None:
+    """The offload intervals that the two phases select, so that live bytes fit into `memory`; None if no selection
+    does."""
     made = sorted(model.candidates, key=lambda c: -1 if c.written is None else c.written)
     first = _linear(model, made, memory)
     if first is None or offload_seconds(model, first) <= model.clock[program.forward]:
@@ -95,15 +96,18 @@ def selected(program: Program, model: Model, memory: int) -> list[Trip] | None:
     return second
 
 
-def _linear(model: Model, order: Sequence[Candidate], memory: int) -> list[Trip] | None:
-    """The trips of as few of the first tensors of `order` as fit the rest into `memory`; None if all do not suffice."""
+def _linear(model: Model, order: Sequence[Candidate], memory: int) -> list[OffloadInterval] | None:
+    """The offload intervals of as few of the first tensors of `order` as fit the rest into `memory`; None if all do not
+    suffice."""
     fewest = bisect_left(range(len(order)), True, key=lambda n: model.windows(order[:n], memory) is not None)
     return model.windows(order[:fewest], memory)
 
 
-def offload_seconds(model: Model, trips: Sequence[Trip]) -> float:
+def offload_seconds(model: Model, offloads: Sequence[OffloadInterval]) -> float:
     """Seconds of the copies out, one behind the other."""
-    return sum(model.costs.latency + t.tensor.nbytes / model.costs.bandwidth_out for t in trips if t.out is not None)
+    return sum(
+        model.costs.latency + t.tensor.nbytes / model.costs.bandwidth_out for t in offloads if t.offload_at is not None
+    )
 
 
 def compressible(program: Program) -> frozenset[Tensor]:

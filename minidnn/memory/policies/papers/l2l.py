@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Trip, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Point, in_place_sharing
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.program import Op, Program, Role, Tensor
 
@@ -31,13 +31,18 @@ MAPS = frozenset({Role.ACTIVATION, Role.EXTRA})
 def l2l(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """Weights come from the host layer by layer."""
     share, turns = in_place_sharing(program), _Turns(program.ops)
-    home = {*program.hosted, *program.movable, *program.inputs} - program.early  # the host has them
-    stay = {*program.outputs, *program.carried} - home
-    trips: list[Trip] = []
+    on_host = {*program.host_resident, *program.movable, *program.inputs} - program.double_buffered  # the host has them
+    on_device = {*program.outputs, *program.persistent} - on_host
+    offloads: list[OffloadInterval] = []
     for t, uses in turns.uses.items():
-        if t in home or (t.role in MAPS and t not in stay):
-            trips += _trips(t, uses, turns, t in home)
-    return Plan(algorithm=choose(program, costs, algorithms), share=share, trips=tuple(trips), hosted=program.movable)
+        if t in on_host or (t.role in MAPS and t not in on_device):
+            offloads += _offloads(t, uses, turns, t in on_host)
+    return Plan(
+        algorithm=choose(program, costs, algorithms),
+        share=share,
+        offloads=tuple(offloads),
+        host_resident=program.movable,
+    )
 
 
 @dataclass(frozen=True)
@@ -59,15 +64,15 @@ class _Turns:
         p = 0
         for number, (_, several) in enumerate(groupby(ops, key=lambda op: op.layer)):
             self.begin.append(p)
-            found: dict[Tensor, _Use] = {}
+            result: dict[Tensor, _Use] = {}
             for op in several:
                 for t in op.tensors:
                     read, written = p if t in op.reads else None, p if t in op.writes else None
-                    if (one := found.get(t)) is not None:
+                    if (one := result.get(t)) is not None:
                         read, written = one.read, one.written if written is None else written
-                    found[t] = _Use(number, read, written)
+                    result[t] = _Use(number, read, written)
                 p += 1
-            for t, use in found.items():
+            for t, use in result.items():
                 self.uses.setdefault(t, []).append(use)
         self.begin.append(p)
 
@@ -76,18 +81,18 @@ class _Turns:
         return self.begin[min(turn + 1, len(self.begin) - 1)]
 
 
-def _trips(t: Tensor, uses: Sequence[_Use], turns: _Turns, home: bool) -> Iterator[Trip]:
-    """The absences of a tensor between turns. `home`: the host has it when the step begins"""
-    first, changed, out = uses[0], not home, 0
-    if home and first.read is not None:
-        yield Trip(t, None, None, turns.begin[max(0, first.turn - 1)], first.read)
+def _offloads(t: Tensor, uses: Sequence[_Use], turns: _Turns, on_host: bool) -> Iterator[OffloadInterval]:
+    """The absences of a tensor between turns. `on_host`: the host has it when the step begins"""
+    first, changed, out = uses[0], not on_host, 0
+    if on_host and first.read is not None:
+        yield OffloadInterval(t, None, None, turns.begin[max(0, first.turn - 1)], first.read)
     for one, other in zip_longest(uses, uses[1:]):
         if one.written is not None:
             changed, out = True, one.written + 1
         free = turns.after(one.turn + 1 if changed else one.turn)
         if other is None:
-            if home and changed:
-                yield Trip(t, out, free, None, None)
+            if on_host and changed:
+                yield OffloadInterval(t, out, free, None, None)
         elif other.turn - one.turn > 1 and other.read is not None:
-            yield Trip(t, out if changed else None, free, max(free, turns.begin[other.turn - 1]), other.read)
+            yield OffloadInterval(t, out if changed else None, free, max(free, turns.begin[other.turn - 1]), other.read)
             changed = False

@@ -46,8 +46,8 @@ def layrub_intra(program: Program, costs: Costs, budget: int, algorithms: Algori
 
 def intra(algorithm: dict[Op, Algorithm], program: Program, share: Share) -> Plan:
     """The plan in which every tensor that shares no other's bytes has its own for the whole step."""
-    carried = set(program.carried)
-    hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
+    persistent = set(program.persistent)
+    hold = frozenset(t for t in program.tensors if t not in share and t not in persistent)
     return Plan(algorithm=algorithm, share=share, hold=hold)
 
 
@@ -109,21 +109,21 @@ def over_activations(
     for holder, target in share.items():
         if isinstance(holder, Tensor) and isinstance(target, Tensor):
             _join(root, last, of(holder), of(target))
-    found = dict(share)
+    result = dict(share)
     for p, op in enumerate(program.ops):
         if op.during is not Pass.BACKWARD:
             continue
         for dx in op.writes:
-            if dx.role is not Role.GRADIENT or dx in found or dx in fixed or first[dx] < p:
+            if dx.role is not Role.GRADIENT or dx in result or dx in fixed or first[dx] < p:
                 continue
             for x in bottoms[op.layer]:
                 there = held or program.ops[used[x]].during not in FORWARD
                 fits = there and x not in fixed and x.nbytes == dx.nbytes and last[of(x)] < p
                 if fits and listed(op, x):
-                    found[dx] = x
+                    result[dx] = x
                     _join(root, last, of(dx), of(x))
                     break
-    return found
+    return result
 
 
 def _join(root: dict[Tensor, Tensor], last: dict[Tensor, Point], a: Tensor, b: Tensor) -> None:

@@ -57,7 +57,7 @@ def listed(program: Program, below: Collection[str], makers: Collection[str]) ->
     return accepts
 
 
-def _pools(program: Program, taken: Share, branch: dict[Tensor, int]) -> Callable[[Tensor], str | None]:
+def _pools(program: Program, share: Share, branch: dict[Tensor, int]) -> Callable[[Tensor], str | None]:
     """Where a buffer lies, by its first tensor: in blocks of forks, of branches' gradients, of other maps, or of what
     the layers of one family keep. Gradients that are no branch's have bytes of their own."""
     writer = writers(program)
@@ -71,8 +71,8 @@ def _pools(program: Program, taken: Share, branch: dict[Tensor, int]) -> Callabl
     def pool(t: Tensor) -> str | None:
         if t in branch:
             return f"branch {branch[t]}"
-        if t.role is Role.GRADIENT and t in taken:
-            x = taken[t]
+        if t.role is Role.GRADIENT and t in share:
+            x = share[t]
             return pool(x) if isinstance(x, Tensor) else None
         if t.role in MAPS:
             return "fork" if len(read[t]) > 1 else "block"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, Share, Slot, Trip, complete
+from minidnn.memory.lowering.lower import group, residencies_of
+from minidnn.memory.plan import OffloadInterval, Plan, Point, Share, Slot, complete
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.schedule import Buffer
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
@@ -52,7 +52,7 @@ def main_layers(program: Program) -> list[_Layer]:
     return layers
 
 
-def trips(program: Program, promptly: bool = False) -> list[Trip]:
+def offloads(program: Program, promptly: bool = False) -> list[OffloadInterval]:
     """The absences of all maps, and of tensors that layers keep besides them, if backward reads them.
 
     promptly: what layers keep leaves at the end of the op that writes it, and comes back before the one that reads it
@@ -71,14 +71,14 @@ def trips(program: Program, promptly: bool = False) -> list[Trip]:
                 begun.setdefault(t, op)
             elif t not in backward:
                 backward[t] = p
-    found = []
+    result = []
     for t, by in begun.items():
         if not travels(t, by) or t not in backward or t not in forward or t in program.outputs:
             continue
         if promptly and t.role is Role.EXTRA:
             out, arrive = forward[t] + 1, backward[t]
             if out < arrive - 1:
-                found.append(Trip(t, out, out, arrive - 1, arrive))
+                result.append(OffloadInterval(t, out, out, arrive - 1, arrive))
             continue
         k = bisect_right(starts, forward[t]) - 1  # the layer that is its last consumer
         j = bisect_right(backs, backward[t]) - 1  # the place in backward of the layer that needs it
@@ -87,8 +87,8 @@ def trips(program: Program, promptly: bool = False) -> list[Trip]:
             continue
         out, free = ends[k], ends[ahead - 1]
         if free < backs[j - 1]:
-            found.append(Trip(t, None if by is None else out, free, backs[j - 1], backs[j]))
-    return found
+            result.append(OffloadInterval(t, None if by is None else out, free, backs[j - 1], backs[j]))
+    return result
 
 
 def travels(t: Tensor, by: Op | None) -> bool:
@@ -116,30 +116,30 @@ def migrating(
     """The plan whose maps travel.
 
     pool: the name of the set of blocks that a buffer lies in, by the buffer's first tensor; None: it has its own bytes
-    promptly: as in `trips`
+    promptly: as in `offload intervals`
     """
     algorithm = choose(program, costs, algorithms)
-    fixed = {*program.carried, *program.outputs}
+    fixed = {*program.persistent, *program.outputs}
     hold = frozenset(t for t in program.tensors if t.role is Role.PARAM_GRADIENT and t not in fixed)
-    bare = Plan(algorithm=algorithm, share=share, hold=hold, trips=tuple(trips(program, promptly)))
+    bare = Plan(algorithm=algorithm, share=share, hold=hold, offloads=tuple(offloads(program, promptly)))
     plan = complete(program, costs, bare)
     pools: dict[str, list[Buffer]] = defaultdict(list)
-    for b in group(program, plan, residencies(program, plan)):
-        name = pool(b.stays[0].tensor)
-        if name is not None and not any(s.tensor in fixed for s in b.stays):
+    for b in group(program, plan, residencies_of(program, plan)):
+        name = pool(b.residencies[0].tensor)
+        if name is not None and not any(s.tensor in fixed for s in b.residencies):
             pools[name].append(b)
     written: Share = {}
-    into: dict[Trip, Slot] = {}
+    into: dict[OffloadInterval, Slot] = {}
     for name, buffers in pools.items():
         for b, slot in in_turns(buffers, name):
-            first = b.stays[0]
+            first = b.residencies[0]
             if first.arrives is None:
                 written[first.tensor] = slot
             else:
                 into[first.arrives] = slot
     scratch: Share = {op: Slot("scratch") for op, a in algorithm.items() if a.workspace and op.family in SCRATCH}
-    placed = tuple(replace(trip, into=into.get(trip)) for trip in plan.trips)
-    return replace(bare, trips=placed, share={**share, **written, **scratch})
+    placed = tuple(replace(offload, into=into.get(offload)) for offload in plan.offloads)
+    return replace(bare, offloads=placed, share={**share, **written, **scratch})
 
 
 def in_turns(buffers: Iterable[Buffer], name: str) -> list[tuple[Buffer, Slot]]:
@@ -149,14 +149,14 @@ def in_turns(buffers: Iterable[Buffer], name: str) -> list[tuple[Buffer, Slot]]:
     buffer.
     """
     busy: list[list[tuple[Point, Point]]] = []  # for each block the lives of its buffers, sorted
-    found: list[tuple[Buffer, Slot]] = []
+    result: list[tuple[Buffer, Slot]] = []
     for b in sorted(buffers, key=lambda b: (-b.nbytes, b.lo)):
         k = next((k for k, spans in enumerate(busy) if _free(spans, b.lo, b.hi)), len(busy))
         if k == len(busy):
             busy.append([])
         insort(busy[k], (b.lo, b.hi))
-        found.append((b, Slot(f"{name} {k}")))
-    return found
+        result.append((b, Slot(f"{name} {k}")))
+    return result
 
 
 def _free(spans: Sequence[tuple[Point, Point]], lo: Point, hi: Point) -> bool:

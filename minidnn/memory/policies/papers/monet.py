@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.joint.facts import fronts
+from minidnn.memory.joint.index import fronts
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies.papers.checkmate import rematerialized
 from minidnn.memory.policies.shared import probe

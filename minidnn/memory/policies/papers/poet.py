@@ -11,7 +11,7 @@ We deviate from the paper:
 - Paging takes time. The paper's limit counts the seconds of the ops alone.
 - Each op's algorithm is decided, too. So are the bytes of a copy back that runs beside a stage.
 - Ops of forward run again within backward only.
-- Carried tensors stay. So do tensors 1000 times smaller than the largest.
+- Persistent tensors stay. So do tensors 1000 times smaller than the largest.
 
 Our reading where the paper is silent: an op of backward takes the bytes of the gradient that it reads, if its kernel
 permits it, as under liveness. Live bytes decide. If the placed arena exceeds the budget, the program is solved again
@@ -24,9 +24,9 @@ from collections.abc import Iterator
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.index import Index
 from minidnn.memory.joint.linear import Answer, NoSolver, Solver, Unsolved
-from minidnn.memory.plan import Plan, Point, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Point
 from minidnn.memory.policies.ours.liveness import liveness
 from minidnn.memory.policies.papers.poet_program import Stages
 from minidnn.memory.policies.shared.probe import arena, fits
@@ -51,41 +51,41 @@ def poet(program: Program, costs: Costs, budget: int) -> Plan:
     plan = liveness(program, costs, budget, "p")
     if fits(program, costs, plan, budget):
         return plan
-    facts = Facts(program, costs, SMALL)
-    size = Stages(facts).decisions
+    index = Index(program, costs, SMALL)
+    size = Stages(index).decisions
     if size > MOST:
         raise NoPlan(
             f"poet: {program.name} of {len(program.ops)} ops has {size} decisions, and poet solves programs of at most "
             f"{MOST}; best plans larger ones"
         )
     try:
-        return _within(program, facts, budget) or _leanest(facts)
+        return _within(program, index, budget) or _leanest(index)
     except NoSolver as reason:
         raise NoPlan(f"poet {reason}") from None
     except Unsolved as reason:
         raise NoPlan(f"poet: no plan of {program.name} was found within {NODES} nodes ({reason})") from None
 
 
-def _within(program: Program, facts: Facts, budget: int) -> Plan | None:
+def _within(program: Program, index: Index, budget: int) -> Plan | None:
     """The quickest plan whose arena keeps the budget; None: there is none, or none was found."""
     room = budget
     for _ in range(ATTEMPTS):
-        stages = Stages(facts).written()
+        stages = Stages(index).with_rows()
         stages.high[stages.memory] = room * stages.byte
         answer = Solver(stages).least_whole(NODES, EXACT)
         if answer is None:
             return None
         plan = planned(stages, answer)
-        over = arena(program, facts.costs, plan, budget) - budget
+        over = arena(program, index.costs, plan, budget) - budget
         if over <= 0:
             return plan
         room -= over
     return None
 
 
-def _leanest(facts: Facts) -> Plan:
+def _leanest(index: Index) -> Plan:
     """The plan with the fewest live bytes."""
-    stages = Stages(facts).written()
+    stages = Stages(index).with_rows()
     solver = Solver(stages)
     solver.only(stages.memory, float("inf"))
     answer = solver.least_whole(NODES, EXACT)
@@ -105,35 +105,35 @@ def planned(stages: Stages, answer: Answer) -> Plan:
             at[s, i] = len(order)
             order.append(ops[i])
     begins.append(len(order))
-    algorithm = {op: choices[0].algorithm for op, choices in zip(ops, stages.facts.choices, strict=True)}
+    algorithm = {op: choices[0].algorithm for op, choices in zip(ops, stages.index.choices, strict=True)}
     for (p, c), variable in stages.faster.items():
         if value[variable] > 0.5:
-            algorithm[ops[p]] = stages.facts.choices[p][c].algorithm
+            algorithm[ops[p]] = stages.index.choices[p][c].algorithm
     uses: dict[Tensor, list[Point]] = {t: [] for t in stages.decided}
     for p, op in enumerate(order):
         for t in op.tensors:
             if t in uses:
                 uses[t].append(p)
-    trips = tuple(trip for t in stages.decided for trip in _trips(stages, answer, t, begins, at, uses[t]))
-    return Plan(tuple(order), trips, algorithm, stages.share)
+    offloads = tuple(offload for t in stages.decided for offload in _offloads(stages, answer, t, begins, at, uses[t]))
+    return Plan(tuple(order), offloads, algorithm, stages.share)
 
 
-def _trips(
+def _offloads(
     stages: Stages,
     answer: Answer,
     t: Tensor,
     begins: list[Point],
     at: dict[tuple[Point, Point], Point],
     uses: list[Point],
-) -> Iterator[Trip]:
+) -> Iterator[OffloadInterval]:
     """The absences of a tensor. begins: the first point of each stage; uses: the points of all that uses the tensor"""
     value, maker = answer.value, stages.maker.get(t, stages.decided[t])
-    # Its stays: (point where it is there, stage where its copy out begins and ends)
+    # Its residencies: (point where it is there, stage where its copy out begins and ends)
     makes = sorted(p for (_, i), p in at.items() if i == maker and t in stages.ops[i].writes)
     comes = {s: begins[s] for s in range(len(stages.ops)) if _is(value, stages.back.get((s, t)))}
     leaves = [s for s in range(len(stages.ops)) if _is(value, stages.out.get((s, t)))]
     starts = sorted([(p, None) for p in makes] + [(p, s) for s, p in comes.items()], key=lambda start: start[0])
-    if t in stages.facts.inputs:
+    if t in stages.index.inputs:
         starts.insert(0, (uses[0], None))
     for (start, _), (end, again) in zip(starts, [*starts[1:], (begins[-1] + 1, None)], strict=True):
         out = next((s for s in leaves if start <= begins[s] < end), None)
@@ -142,10 +142,10 @@ def _trips(
         last = max((p for p in uses if start <= p < end), default=start) + 1
         free = last if out is None else max(last, begins[out + 1])
         if again is None:
-            yield Trip(t, begins[out], free, None, None)  # type: ignore[index]
+            yield OffloadInterval(t, begins[out], free, None, None)  # type: ignore[index]
         else:
             back = begins[again - 1] if _is(value, stages.early[again, t]) else begins[again]
-            yield Trip(t, None if out is None else begins[out], free, back, begins[again])
+            yield OffloadInterval(t, None if out is None else begins[out], free, back, begins[again])
 
 
 def _is(value: object, variable: int | None) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from minidnn.memory.joint.facts import Facts, repeatable
+from minidnn.memory.joint.index import Index, repeatable
 from minidnn.memory.joint.linear import Rows
 from minidnn.memory.plan import Point, Share, in_place_sharing
 from minidnn.memory.schedule import aligned, room
@@ -48,25 +48,25 @@ class Stages(Rows):
     faster:  {(op, number of an algorithm): variable}
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, index: Index) -> None:
         super().__init__()
-        self.facts, self.ops = facts, facts.ops
-        self.maker = repeatable(facts)
+        self.index, self.ops = index, index.ops
+        self.maker = repeatable(index)
         self.runs = sorted(set(self.maker.values()))
         self.readers: dict[Tensor, list[Point]] = defaultdict(list)  # {tensor: ops that may run again and read it}
         for i in self.runs:
             for t in dict.fromkeys(self.ops[i].reads):
                 self.readers[t].append(i)
-        self.wanted = self._wanted()
+        self.wanted = self._last_reads()
         self.decided = self._decided()
         self.share: Share = {}
         self.over: dict[Tensor, Point] = {}  # {overwritten tensor: the op that does so}
-        for y, x in in_place_sharing(facts.program).items():
+        for y, x in in_place_sharing(index.program).items():
             both = isinstance(y, Tensor) and isinstance(x, Tensor) and y in self.decided and x in self.decided
             if both and _size(x) == _size(y):  # type: ignore[arg-type]
-                self.share[y], self.over[x] = x, facts.writers[y][0]  # type: ignore[index]
+                self.share[y], self.over[x] = x, index.writers[y][0]  # type: ignore[index]
         self.byte = UNITS / max((_size(t) for t in self.decided), default=1)
-        self.second = UNITS / (sum(c[-1].seconds for c in facts.choices) or 1.0)
+        self.second = UNITS / (sum(c[-1].seconds for c in index.choices) or 1.0)
         self.there: dict[tuple[Point, Tensor], int] = {}
         self.out: dict[tuple[Point, Tensor], int] = {}
         self.back: dict[tuple[Point, Tensor], int] = {}
@@ -74,7 +74,7 @@ class Stages(Rows):
         self.again: dict[tuple[Point, Point], int] = {}
         self.faster: dict[tuple[Point, int], int] = {}
 
-    def written(self) -> Stages:
+    def with_rows(self) -> Stages:
         """The same with its variables and rows."""
         self.memory = self.var()
         self._variables()
@@ -87,20 +87,20 @@ class Stages(Rows):
     @property
     def decisions(self) -> int:
         """The number of variables that are whole, known before they are written."""
-        facts, count = self.facts, sum(len(choices) - 1 for choices in self.facts.choices)
+        index, count = self.index, sum(len(choices) - 1 for choices in self.index.choices)
         for t in self.decided:
-            stages, moves = len(self._stages(t)), facts.may_copy(t)
-            count += stages + moves * (2 if t in facts.inputs else 3) * (stages - 1)
+            stages, moves = len(self._stages(t)), index.may_offload(t)
+            count += stages + moves * (2 if t in index.inputs else 3) * (stages - 1)
         for i in self.runs:
             last = min(max(self.wanted[t] for t in self.ops[i].writes), len(self.ops) - 1)
-            count += max(0, last - facts.forward + 1)
+            count += max(0, last - index.forward + 1)
         return count
 
     # ---- which tensors are decided about
 
-    def _wanted(self) -> dict[Tensor, Point]:
-        """{tensor that is not carried: the last op for which it may be read}, by a run again for that op, too."""
-        last = {t: max(uses) for t, uses in self.facts.uses.items()}
+    def _last_reads(self) -> dict[Tensor, Point]:
+        """{tensor that is not persistent: the last op for which it may be read}, by a run again for that op, too."""
+        last = {t: max(uses) for t, uses in self.index.uses.items()}
         for i in reversed(self.runs):
             latest = max(last[t] for t in self.ops[i].writes)
             last |= {t: max(last[t], latest) for t in self.ops[i].reads if t in last}
@@ -108,15 +108,15 @@ class Stages(Rows):
 
     def _decided(self) -> dict[Tensor, Point]:
         """{tensor that may be away: its writer; of an input, the op before its first reader}."""
-        facts = self.facts
-        outputs = {*facts.program.outputs, *facts.program.hosted}
-        least = max((t.nbytes for t in facts.uses), default=0) / facts.small
-        found: dict[Tensor, Point] = {}
-        for t, uses in facts.uses.items():
-            once = len(facts.writers[t]) == (0 if t in facts.inputs else 1)
+        index = self.index
+        outputs = {*index.program.outputs, *index.program.host_resident}
+        least = max((t.nbytes for t in index.uses), default=0) / index.small
+        result: dict[Tensor, Point] = {}
+        for t, uses in index.uses.items():
+            once = len(index.writers[t]) == (0 if t in index.inputs else 1)
             if once and t not in outputs and t.nbytes >= max(1, least) and self.wanted[t] > uses[0]:
-                found[t] = uses[0] - 1 if t in facts.inputs else uses[0]
-        return found
+                result[t] = uses[0] - 1 if t in index.inputs else uses[0]
+        return result
 
     def _stages(self, t: Tensor) -> range:
         """The stages at whose beginning the tensor may be in memory: none behind an op that writes over it."""
@@ -125,31 +125,31 @@ class Stages(Rows):
     # ---- variables, and the rows of each part
 
     def _variables(self) -> None:
-        facts = self.facts
+        index = self.index
         for t in self.decided:
-            arrives = t in facts.inputs
+            arrives = t in index.inputs
             for s in self._stages(t):
                 first = s == self.decided[t] + 1
                 self.there[s, t] = self._choice(low=float(arrives and first))
-                if facts.may_copy(t) and not first:
+                if index.may_offload(t) and not first:
                     self.back[s, t] = self._choice()
                     self.early[s, t] = self._choice()
-                if facts.may_copy(t) and not arrives and s < self._stages(t)[-1]:
+                if index.may_offload(t) and not arrives and s < self._stages(t)[-1]:
                     self.out[s, t] = self._choice()
-        for s in range(facts.forward, len(self.ops)):
+        for s in range(index.forward, len(self.ops)):
             for i in self.runs:
                 if any(self.wanted[t] >= s for t in self.ops[i].writes):
                     self.again[s, i] = self._choice()
-        for p, choices in enumerate(facts.choices):
+        for p, choices in enumerate(index.choices):
             for c in range(1, len(choices)):
                 self.faster[p, c] = self._choice()
 
     def _choice(self, low: float = 0.0) -> int:
         return self.var(low=low, high=1.0, whole=True)
 
-    def _made(self, s: Point, t: Tensor) -> tuple[Terms, float]:
+    def _makes(self, s: Point, t: Tensor) -> tuple[Terms, float]:
         """Whether stage s makes the tensor: variables, and a constant."""
-        if self.decided[t] == s and t not in self.facts.inputs:
+        if self.decided[t] == s and t not in self.index.inputs:
             return [], 1.0
         run = self.again.get((s, self.maker.get(t, -1)))
         return ([] if run is None else [(run, 1.0)]), 0.0
@@ -160,18 +160,18 @@ class Stages(Rows):
             left: Terms = []
             for s in self._stages(t):
                 there, back = self.there[s, t], self.back.get((s, t))
-                made, constant = self._made(s - 1, t)
+                made, constant = self._makes(s - 1, t)
                 source = [(v, -f) for v, f in made]
                 source += [(self.there[s - 1, t], -1.0)] if (s - 1, t) in self.there else []
                 if back is not None:
                     self.row([(back, 1.0), (there, -1.0)], high=0.0)
                     self.row([(self.early[s, t], 1.0), (back, -1.0)], high=0.0)
                     self.row([(back, 1.0), *((v, -f) for v, f in source)], high=1.0 - constant)  # it was away
-                    if t not in self.facts.inputs:
+                    if t not in self.index.inputs:
                         self.row([(back, 1.0), *left], high=0.0)
                 if constant == 0.0 and self.low[there] == 0.0:
                     self.row([(there, 1.0), *source, *([] if back is None else [(back, -1.0)])], high=0.0)
-                run, _ = self._made(s, t)
+                run, _ = self._makes(s, t)
                 if run:  # it writes all results of its op anew
                     self.row([(there, 1.0), *run], high=1.0)
                 if (s, t) in self.out:
@@ -193,19 +193,19 @@ class Stages(Rows):
 
     def _source(self, s: Point, t: Tensor) -> Terms:
         there = self.there.get((s, t))
-        return [*self._made(s, t)[0], *([] if there is None else [(there, 1.0)])]
+        return [*self._makes(s, t)[0], *([] if there is None else [(there, 1.0)])]
 
     def _seconds(self) -> None:
         """The cost: seconds of the stages, and of the copies back that compute waits for."""
-        costs, ops, runs = self.facts.costs, defaultdict[Point, Terms](list), defaultdict[Point, Terms](list)
-        fixed = [choices[0].seconds for choices in self.facts.choices]
+        costs, ops, runs = self.index.costs, defaultdict[Point, Terms](list), defaultdict[Point, Terms](list)
+        fixed = [choices[0].seconds for choices in self.index.choices]
         for (p, c), variable in self.faster.items():
-            choices = self.facts.choices[p]
+            choices = self.index.choices[p]
             ops[p].append((variable, (choices[c].seconds - choices[0].seconds) * self.second))
             if c == 1:
                 self.row([(self.faster[p, n], 1.0) for n in range(1, len(choices))], high=1.0)
         for (s, i), run in self.again.items():
-            choices = self.facts.choices[i]
+            choices = self.index.choices[i]
             least, most = choices[-1].seconds * self.second, choices[0].seconds * self.second
             if least == most:
                 runs[s].append((run, least))
@@ -236,14 +236,14 @@ class Stages(Rows):
 
     def _bytes(self) -> None:
         """Rows for the live bytes at each run."""
-        always = sum(aligned(room(self.facts.program, t)) for t in self.facts.carried)
+        always = sum(aligned(room(self.index.program, t)) for t in self.index.persistent)
         lives = dict(self._fixed_lives())
         for s, op in enumerate(self.ops):
             for i in [i for i in self.runs if (s, i) in self.again]:
                 base = always + sum(_size(t) for t, (lo, hi) in lives.items() if lo < s <= hi)
                 self._row(base, [*self._held(s, i), *self._workspace(s, i)])
             base = always + sum(_size(t) for t, (lo, hi) in lives.items() if lo <= s <= hi)
-            base += aligned(self.facts.choices[s][0].algorithm.workspace)
+            base += aligned(self.index.choices[s][0].algorithm.workspace)
             over = {x for x, q in self.over.items() if q == s}
             base += sum(_size(t) for t in dict.fromkeys(op.tensors) if t in self.decided and t not in over)
             self._row(base, [*self._passing(s), *self._larger(s)])
@@ -253,18 +253,18 @@ class Stages(Rows):
 
     def _fixed_lives(self) -> Iterator[tuple[Tensor, tuple[Point, Point]]]:
         """(tensor that is never away, its first op and its last) by the rules of `complete`, at most."""
-        program, end = self.facts.program, len(self.ops)
-        for t, uses in self.facts.uses.items():
+        program, end = self.index.program, len(self.ops)
+        for t, uses in self.index.uses.items():
             if t not in self.decided:
-                comes = t in self.facts.inputs
-                last = end if t in program.outputs else self.wanted[t] + (t in program.hosted)
+                comes = t in self.index.inputs
+                last = end if t in program.outputs else self.wanted[t] + (t in program.host_resident)
                 yield t, (max(0, uses[0] - 1) if comes else uses[0], last)
-            elif t in self.facts.inputs and uses[0]:
+            elif t in self.index.inputs and uses[0]:
                 yield t, (uses[0] - 1, uses[0] - 1)
 
     def _larger(self, p: Point) -> Terms:
         """The bytes by which op p's workspace exceeds that of its leanest algorithm."""
-        choices = self.facts.choices[p]
+        choices = self.index.choices[p]
         least = aligned(choices[0].algorithm.workspace)
         return [
             (self.faster[p, c], (aligned(choices[c].algorithm.workspace) - least) * self.byte)
@@ -273,7 +273,7 @@ class Stages(Rows):
 
     def _workspace(self, s: Point, i: Point) -> Terms:
         """The workspace of a run again."""
-        choices, run = self.facts.choices[i], self.again[s, i]
+        choices, run = self.index.choices[i], self.again[s, i]
         least = aligned(choices[0].algorithm.workspace) * self.byte
         if len(choices) == 1:
             return [(run, least)]
@@ -290,21 +290,21 @@ class Stages(Rows):
             term
             for t, made in self.decided.items()
             if made < s and t not in self.ops[s].tensors
-            for term in self._most(t, self._kept(s, t))
+            for term in self._most(t, self._residence(s, t))
         ]
 
-    def _kept(self, s: Point, t: Tensor) -> list[tuple[Terms, float]]:
+    def _residence(self, s: Point, t: Tensor) -> list[tuple[Terms, float]]:
         """Why the tensor is in memory through stage s, its runs again apart: it is kept, leaves, or comes back."""
-        found: list[tuple[Terms, float]] = []
+        result: list[tuple[Terms, float]] = []
         if (s + 1, t) in self.there:
-            found.append((self._stays(s, t), 0.0))
+            result.append((self._remains(s, t), 0.0))
         if (s, t) in self.out:
-            found.append(([(self.out[s, t], 1.0)], 0.0))
+            result.append(([(self.out[s, t], 1.0)], 0.0))
         if (s + 1, t) in self.early:
-            found.append(([(self.early[s + 1, t], 1.0)], 0.0))
-        return found
+            result.append(([(self.early[s + 1, t], 1.0)], 0.0))
+        return result
 
-    def _stays(self, s: Point, t: Tensor) -> Terms:
+    def _remains(self, s: Point, t: Tensor) -> Terms:
         """Whether the next stage finds it in memory without a copy back."""
         back = self.back.get((s + 1, t))
         return [(self.there[s + 1, t], 1.0), *([] if back is None else [(back, -1.0)])]
@@ -322,14 +322,14 @@ class Stages(Rows):
                 why += [([(run, 1.0)], 0.0) for run in later]
                 why += [([(self.again[s, i], 1.0)], 0.0)] if i == maker else []
                 why += [([], 1.0)] if t in self.ops[s].reads else []
-                why += self._kept(s, t)
+                why += self._residence(s, t)
             else:
                 if there is not None:
                     why += [([(there, 1.0), (run, 1.0)], -1.0) for run in later]
                     why += [([(there, 1.0)], 0.0)] if t in self.ops[s].reads else []
                     if (s + 1, t) in self.there:
-                        why += [([(there, 1.0), *self._stays(s, t)], -1.0)]
-                why += [w for w in self._kept(s, t) if (s + 1, t) not in self.there or w[0] != self._stays(s, t)]
+                        why += [([(there, 1.0), *self._remains(s, t)], -1.0)]
+                why += [w for w in self._residence(s, t) if (s + 1, t) not in self.there or w[0] != self._remains(s, t)]
             terms += self._most(t, why)
         return terms
 

@@ -5,8 +5,8 @@ Forward is halved, by bytes written, where the fewest bytes cross. Each half is 
 that write no more than one layer's backward needs anyway. When backward comes to a half, that half runs again and is
 halved in its turn.
 
-While backward is in one part, four kinds of tensors are kept. They are the program's inputs, carried tensors, tensors
-that cannot be recomputed, and tensors that cross the cuts on the path to that part.
+While backward is in one part, four kinds of tensors are kept. They are the program's inputs, persistent tensors,
+tensors that cannot be recomputed, and tensors that cross the cuts on the path to that part.
 
 So a net of n layers holds O(log n) cuts and runs each layer's forward O(log n) times. That is more runs than sqrt(n).
 It never keeps fewer bytes than a policy that may use the host.
@@ -43,7 +43,7 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
     # {tensor: the last layer of backward that reads it}
     last = {t: k for k, layer in enumerate(layers) for op in layer for t in op.reads}
     crossing: dict[Point, set[Tensor]] = {p: set() for p in parts.starts}
-    for t, crossed in forward.kept(parts.starts).items():
+    for t, crossed in forward.across_cuts(parts.starts).items():
         for k in crossed:
             crossing[parts.starts[k]].add(t)
 
@@ -101,9 +101,9 @@ class _Parts:
         whole = self.sums[b] - self.sums[a]
         low, high = (bisect_right(self.sums, self.sums[a] + whole * part, a, b) for part in (0.25, 0.75))
         for span in (range(max(low, a + 1), min(high + 1, b)), range(a + 1, b)):
-            found = [(bytes_, abs(2 * p - a - b), p) for p in span if (bytes_ := forward.crossing[p]) is not None]
-            if found:
-                return min(found)[2]
+            result = [(bytes_, abs(2 * p - a - b), p) for p in span if (bytes_ := forward.crossing[p]) is not None]
+            if result:
+                return min(result)[2]
         return None
 
     def smallest(self, place: Point) -> Point:
@@ -112,11 +112,11 @@ class _Parts:
 
     def path(self, place: Point) -> list[Point]:
         """The cuts before `place` that halving made on the path to it."""
-        a, b, found = 0, self.end, []
+        a, b, result = 0, self.end, []
         while (m := self.cut[a, b]) is not None:
             if place < m:
                 b = m
             else:
-                found.append(m)
+                result.append(m)
                 a = m
-        return found
+        return result

@@ -142,20 +142,20 @@ class _Held:
 
         `curve`: bytes live at each execution of the program's own order.
         """
-        found = self.places.most(self.able.program.ops, curve)
+        result = self.places.most(self.able.program.ops, curve)
         for t, uses in self.uses.items():
             if t not in self.able.later:
                 for a, b in zip([self.made[t], *uses], uses, strict=False):
-                    found[a + 1 : b] -= t.nbytes
-        return found
+                    result[a + 1 : b] -= t.nbytes
+        return result
 
     def seconds_of_a_byte(self, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> dict[Tensor, float]:
         """{tensor: seconds of the runs that bring it alone back, by its bytes}"""
-        found = {}
+        result = {}
         for t in self.uses:
             runs = self.able.runs([t], self.dropped, self.uses.keys() - {t})
-            found[t] = sum(costs.seconds(op, algorithm[op]) for op in runs) / max(t.nbytes, 1)
-        return found
+            result[t] = sum(costs.seconds(op, algorithm[op]) for op in runs) / max(t.nbytes, 1)
+        return result
 
     def order(self, room: np.ndarray, dear: Mapping[Tensor, float] = MappingProxyType({})) -> tuple[Op, ...]:
         """The order of a step that holds the tensors that fit into `room`, in bytes at each place.

@@ -103,47 +103,47 @@ class Forward:
         Wherever more than `most` bytes were written since the last cut, there is a new cut where the fewest bytes
         cross.
         """
-        found, since, total = [], 0, 0
+        result, since, total = [], 0, 0
         for p, size in enumerate(self.written, 1):
             total += size
             if total > most:
                 here = [q for q in range(since + 1, p + 1) if self.crossing[q] is not None]
                 if here:
                     since = min(here, key=lambda q: (self.crossing[q], -q))
-                    found.append(since)
+                    result.append(since)
                     total = sum(self.written[since:p])
-        return found
+        return result
 
-    def kept(self, cuts: Sequence[Point]) -> dict[Tensor, range]:
+    def across_cuts(self, cuts: Sequence[Point]) -> dict[Tensor, range]:
         """{tensor that crosses a cut: the numbers of the cuts that it crosses}"""
-        found = {t: range(bisect_right(cuts, a), bisect_right(cuts, b)) for t, (a, b) in self.spans.items()}
-        return {t: crossed for t, crossed in found.items() if crossed}
+        result = {t: range(bisect_right(cuts, a), bisect_right(cuts, b)) for t, (a, b) in self.spans.items()}
+        return {t: crossed for t, crossed in result.items() if crossed}
 
     def cost(self, cuts: Sequence[Point]) -> int:
         """x + y of these cuts: bytes kept, and bytes written by the largest segment."""
         ends = [0, *cuts, len(self.written)]
-        return sum(t.nbytes for t in self.kept(cuts)) + max(sum(self.written[a:b]) for a, b in pairwise(ends))
+        return sum(t.nbytes for t in self.across_cuts(cuts)) + max(sum(self.written[a:b]) for a, b in pairwise(ends))
 
 
-def wanted(forward: Forward, cuts: Sequence[Point]) -> dict[int, list[Tensor]]:
+def reads_by_segment(forward: Forward, cuts: Sequence[Point]) -> dict[int, list[Tensor]]:
     """{segment: its tensors that backward reads and that cross no cut}"""
     able = forward.able
-    dropped = forward.dropped - forward.kept(cuts).keys()
-    found: dict[int, list[Tensor]] = defaultdict(list)
+    dropped = forward.dropped - forward.across_cuts(cuts).keys()
+    result: dict[int, list[Tensor]] = defaultdict(list)
     for t in dict.fromkeys(t for op in able.program.ops[able.forward :] for t in op.reads if t in dropped):
-        found[bisect_right(cuts, able.place[able.maker[t]])].append(t)
-    return found
+        result[bisect_right(cuts, able.place[able.maker[t]])].append(t)
+    return result
 
 
-def segmented(forward: Forward, cuts: Sequence[Point], chosen: Set[int] | None = None) -> tuple[Op, ...]:
+def segmented(forward: Forward, cuts: Sequence[Point], segments: Set[int] | None = None) -> tuple[Op, ...]:
     """The order of a step that keeps only the tensors that cross the cuts, and those of segments not in `chosen`.
 
     chosen: the segments that run again; None: all but the last
     """
-    able, of = forward.able, wanted(forward, cuts)
+    able, of = forward.able, reads_by_segment(forward, cuts)
     segment = {t: k for k, tensors in of.items() for t in tensors}
-    dropped = forward.dropped - forward.kept(cuts).keys()
-    have = {t for t, k in segment.items() if (k == len(cuts) if chosen is None else k not in chosen)}
+    dropped = forward.dropped - forward.across_cuts(cuts).keys()
+    have = {t for t, k in segment.items() if (k == len(cuts) if segments is None else k not in segments)}
 
     def again(layer: list[Op]) -> list[Op]:
         missing = dict.fromkeys(segment[t] for op in layer for t in op.reads if t in dropped and t not in have)
@@ -160,8 +160,8 @@ class _Segments:
     def __init__(self, forward: Forward, cuts: Sequence[Point], costs: Costs, full: Plan) -> None:
         """`full`: the plan in which all segments but the last run again."""
         able, program = forward.able, forward.able.program
-        of = wanted(forward, cuts)
-        dropped = forward.dropped - forward.kept(cuts).keys()
+        of = reads_by_segment(forward, cuts)
+        dropped = forward.dropped - forward.across_cuts(cuts).keys()
         places = Places(able, dropped)
         own = replace(full, order=program.ops)
         self.whole = places.most(program.ops, probe.curve(program, costs, own))

@@ -40,19 +40,19 @@ def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
     share = in_place_sharing(program)
     least = choose(program, costs, "m")
     kept = _CachedOrder(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)
-    if kept.still and (plan := kept.within()) and not plan.trips:
+    if kept.still and (plan := kept.within()) and not plan.offloads:
         return plan
     again = _CachedOrder(
         program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), budget
     )
-    found = []
+    result = []
     for way in (again, kept):
         if plan := way.within():
-            found.append(plan)
+            result.append(plan)
             if len(program.ops) > SIMULATED:
                 break
-    if found:
-        return found[0] if len(found) == 1 else min(found, key=lambda plan: seconds(program, costs, plan))
+    if result:
+        return result[0] if len(result) == 1 else min(result, key=lambda plan: seconds(program, costs, plan))
     return min((way.leanest() for way in (again, kept)), key=lambda plan: arena(program, costs, plan))
 
 
@@ -67,7 +67,7 @@ class _CachedOrder:
         self.cache = TensorCache(program, costs, plan)
         self.slack, self.cap = limit // SLACK, limit
         self.cached = self.cache.keep(limit)
-        self.still = not self.cached.trips
+        self.still = not self.cached.offloads
         if not self.still:
             self.cap -= self.slack
             self.cached = self.cache.keep(self.cap)
@@ -92,7 +92,7 @@ class _CachedOrder:
 
     def leanest(self) -> Plan:
         """The plan with as few bytes on the device as this order allows."""
-        return replace(self.plan, trips=self.cache.keep(self._floor()).trips)
+        return replace(self.plan, offloads=self.cache.keep(self._floor()).offloads)
 
     def _floor(self) -> int:
         return self.cache.keep(0).peak
@@ -102,7 +102,7 @@ class _CachedOrder:
         return arena(self.program, self.costs, plan, self.limit) - self.limit
 
     def _moved(self) -> Plan:
-        return replace(self.plan, trips=self.cached.trips)
+        return replace(self.plan, offloads=self.cached.offloads)
 
     def _with_faster_algorithms(self) -> Plan:
         """The plan with the fastest algorithms whose workspaces fit with the live bytes wherever their ops run."""

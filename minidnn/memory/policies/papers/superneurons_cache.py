@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, Trip, complete
-from minidnn.memory.schedule import Buffer, Stay, aligned, workspace_of
+from minidnn.memory.lowering.lower import group, residencies_of
+from minidnn.memory.plan import OffloadInterval, Plan, Point, complete
+from minidnn.memory.schedule import Buffer, Residency, aligned, workspace_of
 from minidnn.program import Op, Program, Role, Tensor
 
 
@@ -50,12 +50,12 @@ class _Line:
 class Cached:
     """The result of a cache.
 
-    trips: the tensors' moves
-    live:  bytes on the device at each execution, int64, as placement counts them; where they exceed the cap, all idle
-           tensors are away
+    offloads: the tensors' moves
+    live:     bytes on the device at each execution, int64, as placement counts them; where they exceed the cap, all
+              idle tensors are away
     """
 
-    trips: tuple[Trip, ...]
+    offloads: tuple[OffloadInterval, ...]
     live: np.ndarray
 
     @property
@@ -70,22 +70,22 @@ class TensorCache:
     def __init__(self, program: Program, costs: Costs, plan: Plan) -> None:
         """`plan` gives the order, algorithms and sharing.
 
-        The cache decides the trips, so those of `plan` are ignored.
+        The cache decides the offload intervals, so those of `plan` are ignored.
         """
-        plan = complete(program, costs, replace(plan, trips=()))
+        plan = complete(program, costs, replace(plan, offloads=()))
         self.order, inputs = plan.order, set(program.inputs)
         least = costs.latency * costs.bandwidth_out
-        stays = residencies(program, plan)
-        buffers = group(program, plan, stays)
-        starts: dict[Point, list[Stay]] = defaultdict(list)
-        for s in stays:
+        residencies = residencies_of(program, plan)
+        buffers = group(program, plan, residencies)
+        starts: dict[Point, list[Residency]] = defaultdict(list)
+        for s in residencies:
             starts[s.lo].append(s)
-        self.home = sum(aligned(b.nbytes) for b in buffers if b.home)
-        self.lines: dict[Buffer, _Line] = {b: _Line(b, aligned(b.nbytes)) for b in buffers if not b.home}
+        self.persistent_bytes = sum(aligned(b.nbytes) for b in buffers if b.persistent)
+        self.lines: dict[Buffer, _Line] = {b: _Line(b, aligned(b.nbytes)) for b in buffers if not b.persistent}
         self.movable = {
             b for b in self.lines
-            if b.nbytes > least and not b.name and b.stays[0].tensor.role is not Role.WORKSPACE
-            and b.stays[0].tensor not in program.hosted
+            if b.nbytes > least and not b.name and b.residencies[0].tensor.role is not Role.WORKSPACE
+            and b.residencies[0].tensor not in program.host_resident
         }  # fmt: skip
         self.begin: dict[Point, list[_Line]] = defaultdict(list)
         self.end: dict[Point, list[_Line]] = defaultdict(list)
@@ -93,8 +93,8 @@ class TensorCache:
         for b, line in self.lines.items():
             self.begin[b.lo].append(line)
             self.end[b.hi].append(line)
-            line.given = b.stays[0].tensor in inputs
-        now: dict[Tensor, Stay] = {}
+            line.given = b.residencies[0].tensor in inputs
+        now: dict[Tensor, Residency] = {}
         for p, op in enumerate(self.order):
             for s in starts.get(p, ()):
                 now[s.tensor] = s
@@ -122,9 +122,9 @@ class TensorCache:
     def keep(self, cap: int) -> Cached:
         """The moves under a cap of `cap` bytes. If even the leanest exceeds the cap, all idle tensors are away."""
         live = np.zeros(len(self.order), np.int64)
-        trips: list[tuple[_Line, Trip]] = []
+        offloads: list[tuple[_Line, OffloadInterval]] = []
         recent: OrderedDict[_Line, None] = OrderedDict()  # lines that could leave, least recently used first
-        used = self.home
+        used = self.persistent_bytes
         for line in self.lines.values():
             line.next, line.gone, line.out, line.clean = 0, None, None, line.given
         for p, touched in enumerate(self.at):
@@ -147,7 +147,7 @@ class TensorCache:
                 line.gone = p
             live[p] = used
             for line in back:
-                trips.append((line, Trip(line.tensors[line.next], line.out, line.gone, p, p)))
+                offloads.append((line, OffloadInterval(line.tensors[line.next], line.out, line.gone, p, p)))
                 line.gone, line.out, line.clean = None, None, True
             for line in touched:
                 if line.written[line.next]:
@@ -159,23 +159,26 @@ class TensorCache:
                     recent.pop(line, None)
                 elif line.buffer in self.movable:
                     recent[line] = None
-        return Cached(self._early(trips, live, cap), live)
+        return Cached(self._early(offloads, live, cap), live)
 
-    def _early(self, trips: Sequence[tuple[_Line, Trip]], live: np.ndarray, cap: int) -> tuple[Trip, ...]:
-        """The same trips, with each copy back moved as early as there is room, up to the convolution before.
+    def _early(
+        self, offloads: Sequence[tuple[_Line, OffloadInterval]], live: np.ndarray, cap: int
+    ) -> tuple[OffloadInterval, ...]:
+        """The same offload intervals, with each copy back moved as early as there is room, up to the convolution
+        before.
 
         Adds their bytes to `live`.
         """
-        found = []
-        for line, trip in trips:
-            assert trip.free is not None and trip.back is not None
-            i = bisect_left(self.starts, trip.back)
-            first = max(self.starts[i - 1] if i else 0, trip.free + 1)
-            full = np.flatnonzero(live[first : trip.back] + line.size > cap)
-            back = first + int(full[-1]) + 1 if len(full) else min(first, trip.back)
-            live[back : trip.back] += line.size
-            found.append(replace(trip, back=back))
-        return tuple(found)
+        result = []
+        for line, offload in offloads:
+            assert offload.free_at is not None and offload.prefetch_at is not None
+            i = bisect_left(self.starts, offload.prefetch_at)
+            first = max(self.starts[i - 1] if i else 0, offload.free_at + 1)
+            full = np.flatnonzero(live[first : offload.prefetch_at] + line.size > cap)
+            back = first + int(full[-1]) + 1 if len(full) else min(first, offload.prefetch_at)
+            live[back : offload.prefetch_at] += line.size
+            result.append(replace(offload, prefetch_at=back))
+        return tuple(result)
 
 
 def _convolutions(order: Sequence[Op]) -> list[Point]:

@@ -31,7 +31,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Share, Trip, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Point, Share, in_place_sharing
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.policies.shared.recompute import Repeatable, interleave, needs
 from minidnn.program import FORWARD, Op, Pass, Program, Tensor
@@ -67,8 +67,8 @@ def _recomputed(program: Program, costs: Costs, algorithms: Algorithms, how: str
 
 
 def _pooled(program: Program, costs: Costs, order: tuple[Op, ...], share: Share, algorithms: Algorithms) -> Plan:
-    trips = offloads(Repeatable(program, share), order)
-    return Plan(order=order, trips=trips, algorithm=choose(program, costs, algorithms), share=share)
+    offloads = offloads_of(Repeatable(program, share), order)
+    return Plan(order=order, offloads=offloads, algorithm=choose(program, costs, algorithms), share=share)
 
 
 STEPS = {
@@ -82,8 +82,8 @@ STEPS = {
 # ---- the unified tensor pool ---------------------------------------------------------------------------------
 
 
-def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
-    """The trips of the results that leave for the host.
+def offloads_of(able: Repeatable, order: Sequence[Op]) -> tuple[OffloadInterval, ...]:
+    """The offload intervals of the results that leave for the host.
 
     A result is copied out as soon as it is made. Its bytes are free once the next convolution and all its readers in
     forward have run. It comes back beside the last convolution's backward that begins before its first use in backward.
@@ -106,7 +106,7 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
             waiting = []
         if op.family in POOLED:
             waiting += [able.final(t) for t in op.writes]
-    trips = []
+    offloads = []
     for t, after in leaving.items():
         points = uses[t]
         k = bisect_left(points, able.forward)
@@ -116,8 +116,10 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
         free = max(first[after], points[k - 1]) + 1
         if free <= points[k]:
             i = bisect_left(starts, points[k])
-            trips.append(Trip(t, written + 1, free, max(free, starts[i - 1] if i else points[k]), points[k]))
-    return tuple(trips)
+            offloads.append(
+                OffloadInterval(t, written + 1, free, max(free, starts[i - 1] if i else points[k]), points[k])
+            )
+    return tuple(offloads)
 
 
 def _with_runs(able: Repeatable, order: Sequence[Op], p: Point) -> Point:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Share, Trip, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Point, Share, in_place_sharing
 from minidnn.memory.policies.ours.liveness import liveness
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose, fastest_within, live_beside
 from minidnn.memory.policies.shared.probe import arena, curve, fits
@@ -44,7 +44,7 @@ class Layer:
     convolution: bool = False
     forward: list[Point] = field(default_factory=list)
     backward: list[Point] = field(default_factory=list)
-    offloads: list[Tensor] = field(default_factory=list)
+    leaving: list[Tensor] = field(default_factory=list)
 
 
 def vdnn_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
@@ -65,24 +65,25 @@ def convolution(layer: Layer) -> bool:
     return layer.convolution
 
 
-def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Callable[[Layer], bool]) -> Plan:
+def offloading(program: Program, algorithm: dict[Op, Algorithm], accepts: Callable[[Layer], bool]) -> Plan:
     """The paper's plan in which the input maps of the layers that `offloads` accepts leave and come back."""
     share = in_place_sharing(program)
     layers = feature_extraction(program)
-    _choose_offloads(program, layers, share, offloads)
+    _choose_offloads(program, layers, share, accepts)
     back_at = _prefetches(layers)
     first_backward_read: dict[Tensor, Point] = {}
-    there: dict[Tensor, Point] = {}  # from here on the map is made: in parts, a join may come behind a layer's first op
+    # from here on the map is made: in parts, a concat may come behind a layer's first op
+    there: dict[Tensor, Point] = {}
     for p, op in enumerate(program.ops):
         if op.during in FORWARD:
             there.update(dict.fromkeys(op.writes, p + 1))
         else:
             for t in op.reads:
                 first_backward_read.setdefault(t, p)
-    trips: list[Trip] = []
+    offloads: list[OffloadInterval] = []
     for layer in layers:
         free = layer.forward[-1] + 1
-        for t in layer.offloads:
+        for t in layer.leaving:
             use = first_backward_read[t]
             beside = back_at.get(layer.name)
             if beside is None or not beside.backward:
@@ -91,8 +92,8 @@ def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Calla
                 back = min(beside.backward[0], use)
                 arrive = min(beside.backward[-1] + 1, use)
             out = max(layer.forward[0], there.get(t, 0))
-            trips.append(Trip(t, out, free, max(back, free), max(arrive, free)))
-    return Plan(algorithm=algorithm, share=share, trips=tuple(trips))
+            offloads.append(OffloadInterval(t, out, free, max(back, free), max(arrive, free)))
+    return Plan(algorithm=algorithm, share=share, offloads=tuple(offloads))
 
 
 def feature_extraction(program: Program) -> list[Layer]:
@@ -115,7 +116,7 @@ def feature_extraction(program: Program) -> list[Layer]:
     return list(layers.values())
 
 
-def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloads: Callable[[Layer], bool]) -> None:
+def _choose_offloads(program: Program, layers: list[Layer], share: Share, accepts: Callable[[Layer], bool]) -> None:
     """Note at each layer the maps that leave with it. It is the last consumer of these maps in forward."""
     by_name = {layer.name: layer for layer in layers}
     consumers: dict[Tensor, list[str]] = defaultdict(list)
@@ -134,8 +135,8 @@ def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloa
         last = by_name.get(users[-1])
         if last is None or t not in wanted or t in overwritten:
             continue
-        if any(offloads(by_name[u]) for u in users if u in by_name):
-            last.offloads.append(t)
+        if any(accepts(by_name[u]) for u in users if u in by_name):
+            last.leaving.append(t)
 
 
 def _prefetches(layers: list[Layer]) -> dict[str, Layer]:
@@ -144,7 +145,7 @@ def _prefetches(layers: list[Layer]) -> dict[str, Layer]:
 
     def find_prefetch_layer(current: int) -> int | None:
         for k in range(current - 1, -1, -1):
-            if layers[k].offloads and layers[k].name not in prefetched:
+            if layers[k].leaving and layers[k].name not in prefetched:
                 prefetched.add(layers[k].name)
                 return k
             if layers[k].convolution:
@@ -180,14 +181,14 @@ def vdnn_dyn(program: Program, costs: Costs, budget: int) -> Plan:
     ):
         if fits(program, costs, plan, budget):
             return plan
-    for offloads in (convolution, every):
-        found = greedy(program, costs, budget, offloads)
-        if found is not None:
-            return found
+    for accepts in (convolution, every):
+        result = greedy(program, costs, budget, accepts)
+        if result is not None:
+            return result
     return leanest
 
 
-def greedy(program: Program, costs: Costs, budget: int, offloads: Callable[[Layer], bool]) -> Plan | None:
+def greedy(program: Program, costs: Costs, budget: int, accepts: Callable[[Layer], bool]) -> Plan | None:
     """The plan with each op's fastest algorithm whose workspace fits with the live bytes; None if none is found.
 
     The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices. If the
@@ -195,10 +196,10 @@ def greedy(program: Program, costs: Costs, budget: int, offloads: Callable[[Laye
     """
     least = choose(program, costs, "m")
     bare = {op: Algorithm(a.name) for op, a in least.items()}
-    live = live_beside(program.ops, curve(program, costs, offloading(program, bare, offloads)).tolist(), bare)
+    live = live_beside(program.ops, curve(program, costs, offloading(program, bare, accepts)).tolist(), bare)
     room = budget
     for _ in range(ATTEMPTS):
-        plan = offloading(program, fastest_within(costs, least, live, room), offloads)
+        plan = offloading(program, fastest_within(costs, least, live, room), accepts)
         over = arena(program, costs, plan, budget) - budget
         if over <= 0:
             return plan

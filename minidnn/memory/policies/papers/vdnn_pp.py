@@ -29,7 +29,7 @@ import numpy as np
 
 from minidnn.costs import Costs
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Point, Trip
+from minidnn.memory.plan import OffloadInterval, Plan, Point
 from minidnn.memory.policies.papers.vdnn import Layer, convolution, every, feature_extraction, offloading
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.policies.shared.probe import aligned_curve, listing
@@ -57,14 +57,14 @@ def vdnn_pp_alt(program: Program, costs: Costs, budget: int, algorithms: Algorit
 
 
 def _asynchronous(
-    program: Program, costs: Costs, budget: int, algorithms: Algorithms, offloads: Callable[[Layer], bool]
+    program: Program, costs: Costs, budget: int, algorithms: Algorithms, accepts: Callable[[Layer], bool]
 ) -> Plan:
-    vdnn = offloading(program, choose(program, costs, algorithms), offloads)
-    early = replace(vdnn, trips=_awaited_at_use(program, vdnn.trips))
+    vdnn = offloading(program, choose(program, costs, algorithms), accepts)
+    early = replace(vdnn, offloads=_awaited_at_use(program, vdnn.offloads))
     absences, curve = _absences(listing(program, costs, early))
     room = budget
     for _ in range(ATTEMPTS if curve.max(initial=0) <= budget else 0):
-        late = replace(early, trips=_freed_late(absences, curve, room))
+        late = replace(early, offloads=_freed_late(absences, curve, room))
         placed = place(listing(program, costs, late))
         over = placed.arena - budget
         if over <= 0:
@@ -73,48 +73,52 @@ def _asynchronous(
     return early
 
 
-def _awaited_at_use(program: Program, trips: Sequence[Trip]) -> tuple[Trip, ...]:
-    """vDNN's trips. Compute waits for each copy back at the first use after it; inputs are not copied out."""
+def _awaited_at_use(program: Program, offloads: Sequence[OffloadInterval]) -> tuple[OffloadInterval, ...]:
+    """vDNN's offload intervals. Compute waits for each copy back at the first use after it; inputs are not copied
+    out."""
     inputs = set(program.inputs)
-    first: dict[Trip, Point] = {}
-    of = {trip.tensor: trip for trip in trips}
+    first: dict[OffloadInterval, Point] = {}
+    of = {offload.tensor: offload for offload in offloads}
     for p, op in enumerate(program.ops):
         for t in op.reads:
-            trip = of.get(t)
-            if trip is not None and trip.back is not None and p >= trip.back:
-                first.setdefault(trip, p)
-    return tuple(replace(trip, out=None if trip.tensor in inputs else trip.out, arrive=first[trip]) for trip in trips)
+            offload = of.get(t)
+            if offload is not None and offload.prefetch_at is not None and p >= offload.prefetch_at:
+                first.setdefault(offload, p)
+    return tuple(
+        replace(offload, offload_at=None if offload.tensor in inputs else offload.offload_at, needed_at=first[offload])
+        for offload in offloads
+    )
 
 
 @dataclass(frozen=True)
 class _Absence:
-    """A trip of vDNN's. Over [free, back) the device does not hold its `nbytes` (aligned)."""
+    """An offload interval of vDNN's. Over [free, back) the device does not hold its `nbytes` (aligned)."""
 
-    trip: Trip
+    offload: OffloadInterval
     free: Point
     back: Point
     nbytes: int
 
 
-def _absences(taken: Listing) -> tuple[list[_Absence], np.ndarray]:
+def _absences(listing: Listing) -> tuple[list[_Absence], np.ndarray]:
     """The plan's absences, oldest first, and the aligned bytes that live at each execution."""
-    found = []
-    for b in taken.buffers:
-        for s in b.stays:
-            trip = s.leaves
-            if trip is not None and trip.free is not None and trip.back is not None:
-                found.append(_Absence(trip, trip.free, trip.back, aligned(b.nbytes)))
+    result = []
+    for b in listing.buffers:
+        for s in b.residencies:
+            offload = s.leaves
+            if offload is not None and offload.free_at is not None and offload.prefetch_at is not None:
+                result.append(_Absence(offload, offload.free_at, offload.prefetch_at, aligned(b.nbytes)))
     # Inputs give up their bytes first: they have no copy out to wait for.
-    found.sort(key=lambda a: (a.free, a.trip.out is not None, a.trip.out))
-    return found, aligned_curve(taken)
+    result.sort(key=lambda a: (a.free, a.offload.offload_at is not None, a.offload.offload_at))
+    return result, aligned_curve(listing)
 
 
-def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> tuple[Trip, ...]:
-    """The trips that are needed to stay within `room` bytes. Each frees its bytes as late as possible.
+def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> tuple[OffloadInterval, ...]:
+    """The offload intervals that are needed to stay within `room` bytes. Each frees its bytes as late as possible.
 
-    `curve`: bytes live at each execution if all trips free as early as vDNN's.
+    `curve`: bytes live at each execution if all offload intervals free as early as vDNN's.
     """
-    trips: list[Trip] = []
+    offloads: list[OffloadInterval] = []
     held: deque[_Absence] = deque()  # their bytes are not needed yet
     more = 0  # bytes that they hold
     coming = deque(absences)
@@ -128,5 +132,5 @@ def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> t
         while held and curve[p] + more > room:
             oldest = held.popleft()
             more -= oldest.nbytes
-            trips.append(replace(oldest.trip, free=p))
-    return tuple(trips)
+            offloads.append(replace(oldest.offload, free_at=p))
+    return tuple(offloads)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Trip, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Point, in_place_sharing
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
@@ -34,11 +34,17 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """Gradients go out, the host updates, weights come."""
     algorithm = choose(program, costs, algorithms)
-    beside = updates(program, costs, algorithm)
-    hosted = program.movable.intersection(t for op in beside for t in op.tensors)
-    program = program.hosting(hosted)
-    trips = [*_gradients(program, costs, algorithm, beside), *_weights(program, beside)]
-    return Plan(trips=tuple(trips), algorithm=algorithm, share=in_place_sharing(program), hosted=hosted, beside=beside)
+    host_ops = updates(program, costs, algorithm)
+    host_resident = program.movable.intersection(t for op in host_ops for t in op.tensors)
+    program = program.with_host_resident(host_resident)
+    offloads = [*_gradients(program, costs, algorithm, host_ops), *_weights(program, host_ops)]
+    return Plan(
+        offloads=tuple(offloads),
+        algorithm=algorithm,
+        share=in_place_sharing(program),
+        host_resident=host_resident,
+        host_ops=host_ops,
+    )
 
 
 def updates(program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> frozenset[Op]:
@@ -48,38 +54,38 @@ def updates(program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -
     weights = {t for op in steps for t in op.writes if t.role is Role.PARAM}
     lasting = {t for op in steps if weights & {*op.tensors} for t in op.writes if t.role in (Role.PARAM, Role.STATE)}
     made: set[Tensor] = set()
-    found: list[Op] = []
+    result: list[Op] = []
     for op in steps:
         if lasting & {*op.writes} or made & {*op.reads}:
-            found.append(op)
+            result.append(op)
             made.update(op.writes)
-    able = all(costs.by_host(op) is not None and not algorithm[op].workspace for op in found)
-    return frozenset(found if able and not any(op.on_net for op in program.ops) else ())
+    able = all(costs.by_host(op) is not None and not algorithm[op].workspace for op in result)
+    return frozenset(result if able and not any(op.on_net for op in program.ops) else ())
 
 
 def _gradients(
-    program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], beside: Collection[Op]
-) -> Iterator[Trip]:
+    program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], host_ops: Collection[Op]
+) -> Iterator[OffloadInterval]:
     """A gradient leaves when it has been made, and so does all else that the host's updates read. Its bytes are free at
     the first execution that is foreseen to begin after the copy, so that compute need not wait."""
     ops, end = program.ops, len(program.ops)
-    fixed = program.fixed | {t for op in beside for t in op.writes}
-    wanted = {t for op in beside for t in op.reads} - fixed
+    fixed = program.fixed | {t for op in host_ops for t in op.writes}
+    wanted = {t for op in host_ops for t in op.reads} - fixed
     made: dict[Tensor, Point] = {}
     read: set[Tensor] = set()  # by the host
     for p, op in enumerate(ops):
-        if op in beside:
+        if op in host_ops:
             read.update(op.reads)
         else:
             made |= {t: p for t in op.writes if t in wanted and t not in read}
-    last = {t: p for p, op in enumerate(ops) if op not in beside for t in op.tensors if t in wanted}
-    taken = (0.0 if op in beside else costs.seconds(op, algorithm[op]) for op in ops)
+    last = {t: p for p, op in enumerate(ops) if op not in host_ops for t in op.tensors if t in wanted}
+    taken = (0.0 if op in host_ops else costs.seconds(op, algorithm[op]) for op in ops)
     begins = list(accumulate(taken, initial=0.0))
     link = 0.0  # when the link is free
     for t, p in sorted(made.items(), key=lambda item: item[1]):
         link = max(link, begins[p + 1]) + costs.latency + t.nbytes / costs.bandwidth_out
         free = next((q for q in range(last[t] + 2, end) if begins[q] >= link), end)
-        yield Trip(t, p + 1, min(max(free, p + 1), end), None, None)
+        yield OffloadInterval(t, p + 1, min(max(free, p + 1), end), None, None)
 
 
 @dataclass
@@ -96,17 +102,17 @@ class _Part:
         return max(self.uses[-1] + 1, self.changed or 0)
 
 
-def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
+def _weights(program: Program, host_ops: Collection[Op]) -> Iterator[OffloadInterval]:
     """A weight comes when the step begins, and stays until its last use. So does all else that lives on the host, if
     the device reads it before it writes it. If uses follow a write by the host, the new value comes as soon as it is
     made."""
-    parts: dict[Tensor, list[_Part]] = {t: [_Part(0)] for t in program.hosted}
+    parts: dict[Tensor, list[_Part]] = {t: [_Part(0)] for t in program.host_resident}
     for p, op in enumerate(program.ops):
         for t in op.tensors:
             if t not in parts:
                 continue
             part = parts[t][-1]
-            if op not in beside:
+            if op not in host_ops:
                 part.comes |= not part.uses and t in op.reads
                 part.uses.append(p)
                 part.changed = p + 1 if t in op.writes else part.changed
@@ -119,9 +125,9 @@ def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
                 continue
             out, free = (None, None) if former is None else (former.changed, former.over)
             if part.comes:
-                yield Trip(t, out, free, max(part.ready, free or 0), part.uses[0])
+                yield OffloadInterval(t, out, free, max(part.ready, free or 0), part.uses[0])
             elif free is not None:
-                yield Trip(t, out, free, None, None)
+                yield OffloadInterval(t, out, free, None, None)
             former = part
         if former is not None:
-            yield Trip(t, former.changed, former.over, None, None)
+            yield OffloadInterval(t, former.changed, former.over, None, None)

@@ -48,8 +48,8 @@ def live_beside(
 def live_without_workspaces(program: Program, costs: Costs, plan: Plan) -> dict[Op, int]:
     """{op: aligned bytes live while it runs, if no op has a workspace}; for one that runs several times, the most."""
     bare = {op: Algorithm(a.name) for op, a in plan.algorithm.items()}
-    found = probe.listing(program, costs, replace(plan, algorithm=bare))
-    return live_beside(found.plan.order, probe.aligned_curve(found).tolist(), bare)
+    result = probe.listing(program, costs, replace(plan, algorithm=bare))
+    return live_beside(result.plan.order, probe.aligned_curve(result).tolist(), bare)
 
 
 def fastest_within(
@@ -64,11 +64,11 @@ def fastest_within(
 
     A workspace lives only while its op runs, so no choice depends on another. `size`: as in `live_beside`.
     """
-    found = dict(algorithm)
+    result = dict(algorithm)
     for op, least in algorithm.items():
         choices = [c for c in costs.choices(op) if live[op] + size(c.algorithm.workspace) <= room]
-        found[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm if choices else least
-    return found
+        result[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm if choices else least
+    return result
 
 
 def fastest_that_fit(
@@ -96,20 +96,20 @@ def fastest_that_fit(
         bound = probe.seconds(program, costs, replace(lean, algorithm=choose(program, costs, "p")))
         if probe.seconds(program, costs, fast) <= enough * bound:
             return fast
-    found = [fast] if fits else []
+    result = [fast] if fits else []
     if probe.fits(program, costs, lean, budget):
-        found.append(_mixed(decide, program, costs, budget, lean, lean, attempts))
+        result.append(_mixed(decide, program, costs, budget, lean, lean, attempts))
         least = decide(program, costs, 0, "m")
         if _moves(least) != _moves(lean):
-            found.append(_mixed(decide, program, costs, budget, lean, least, attempts))
-    if len(found) < 2:
-        return found[0] if found else lean
-    return min(found, key=lambda plan: probe.seconds(program, costs, plan))
+            result.append(_mixed(decide, program, costs, budget, lean, least, attempts))
+    if len(result) < 2:
+        return result[0] if result else lean
+    return min(result, key=lambda plan: probe.seconds(program, costs, plan))
 
 
 def _moves(plan: Plan) -> tuple[object, ...]:
     """The parts of a plan that cost time in addition to one run of each op."""
-    return plan.trips, plan.order
+    return plan.offloads, plan.order
 
 
 def _mixed(

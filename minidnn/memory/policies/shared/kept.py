@@ -56,7 +56,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
     ):
         digest.update(f"{fact!r}\n".encode())
     digest.update(f"{costs.bandwidth_out!r} {costs.bandwidth_in!r}\n".encode())
-    for tensors in (program.inputs, program.carried, program.outputs, program.hosted):
+    for tensors in (program.inputs, program.persistent, program.outputs, program.host_resident):
         digest.update(f"{[_named(t) for t in tensors]}\n".encode())
     for op in program.ops:
         choices = [(c.algorithm.name, c.algorithm.workspace, c.seconds) for c in costs.choices(op)]
@@ -76,8 +76,8 @@ def load(path: Path, program: Program, costs: Costs) -> Plan | None:
     if content is None:
         return None
     try:
-        found = json.loads(zlib.decompress(content))
-        plan = replace(plan_file.plan_of(found["plan"], program, costs), bound=found["bound"])
+        result = json.loads(zlib.decompress(content))
+        plan = replace(plan_file.plan_of(result["plan"], program, costs), bound=result["bound"])
     except Exception as error:  # whatever is wrong with it
         drop([path], error)
         return None
@@ -115,8 +115,8 @@ def replanned(work: Callable[P, R]) -> Callable[P, R]:
 def drop(files: Sequence[Path], why: Exception) -> None:
     """Remove files whose plans cannot be used, and say so."""
     for path in files:
-        said = f"the kept plan {path.name} cannot be used, and is made anew: {type(why).__name__}: {why}"
-        say_once(f"minidnn: {said}")
+        text = f"the kept plan {path.name} cannot be used, and is made anew: {type(why).__name__}: {why}"
+        say_once(f"minidnn: {text}")
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
@@ -124,8 +124,8 @@ def drop(files: Sequence[Path], why: Exception) -> None:
 def keep(path: Path, program: Program, costs: Costs, plan: Plan) -> None:
     """Keep the plan. Where the cache cannot be used, say so once on stderr."""
     program = plan.program or program
-    found = {"bound": plan.bound, "plan": plan_file.described(program, complete(program, costs, plan))}
-    cache.keep(path, zlib.compress(json.dumps(found).encode()), "plans are made anew at each start")
+    result = {"bound": plan.bound, "plan": plan_file.described(program, complete(program, costs, plan))}
+    cache.keep(path, zlib.compress(json.dumps(result).encode()), "plans are made anew at each start")
     with contextlib.suppress(OSError):
         files = sorted(path.parent.glob("*.json.z"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MOST]:

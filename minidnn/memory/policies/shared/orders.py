@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from minidnn.costs import Costs
-from minidnn.memory.joint.facts import Facts, repeatable
+from minidnn.memory.joint.index import Index, repeatable
 from minidnn.memory.plan import Point, Share
 from minidnn.program import Op, Program, Tensor
 
 
 def makers(program: Program, costs: Costs) -> dict[Tensor, Op]:
     """{tensor: the op of forward that may run again for it}"""
-    return {t: program.ops[p] for t, p in repeatable(Facts(program, costs)).items()}
+    return {t: program.ops[p] for t, p in repeatable(Index(program, costs)).items()}
 
 
 def last_uses(ops: Sequence[Op]) -> dict[Tensor, Point]:
@@ -43,19 +43,19 @@ def in_place(program: Program, order: Sequence[Op]) -> Share:
     return share
 
 
-def lineage(wanted: Iterable[Tensor], make: Mapping[Tensor, Op], gone: Callable[[Tensor], bool]) -> list[Op]:
+def lineage(tensors: Iterable[Tensor], make: Mapping[Tensor, Op], gone: Callable[[Tensor], bool]) -> list[Op]:
     """The ops that bring the wanted tensors back, each behind the makers of its reads. gone: whether a tensor of `make`
     is not on the device; all others are."""
-    found: dict[Op, None] = {}
-    stack = [(make[t], False) for t in wanted if gone(t)]
+    result: dict[Op, None] = {}
+    stack = [(make[t], False) for t in tensors if gone(t)]
     while stack:
         op, made = stack.pop()
         if made:
-            found[op] = None
-        elif op not in found:
+            result[op] = None
+        elif op not in result:
             stack.append((op, True))
-            stack += [(make[t], False) for t in op.reads if t in make and gone(t) and make[t] not in found]
-    return list(found)
+            stack += [(make[t], False) for t in op.reads if t in make and gone(t) and make[t] not in result]
+    return list(result)
 
 
 def on_demand(program: Program, make: Mapping[Tensor, Op], dropped: Set[Tensor]) -> tuple[Op, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from minidnn.costs import Costs
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.host import host_room
-from minidnn.memory.lowering.lower import group, lower, residencies
+from minidnn.memory.lowering.lower import group, lower, residencies_of
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
@@ -24,8 +24,8 @@ from minidnn.program import Program
 
 def listing(program: Program, costs: Costs, plan: Plan) -> Listing:
     """The plan's buffers, in a listing without instructions. Raises ValueError if the plan contradicts itself."""
-    plan, program = complete(program, costs, plan), program.hosting(plan.hosted)
-    return Listing(program, plan, (), tuple(group(program, plan, residencies(program, plan))), ())
+    plan, program = complete(program, costs, plan), program.with_host_resident(plan.host_resident)
+    return Listing(program, plan, (), tuple(group(program, plan, residencies_of(program, plan))), ())
 
 
 def curve(program: Program, costs: Costs, plan: Plan) -> np.ndarray:
@@ -33,10 +33,10 @@ def curve(program: Program, costs: Costs, plan: Plan) -> np.ndarray:
     return listing(program, costs, plan).curve()
 
 
-def aligned_curve(found: Listing) -> np.ndarray:
+def aligned_curve(listing: Listing) -> np.ndarray:
     """Aligned bytes live at each execution, as placement counts them, int64 (executions,)."""
-    steps = np.zeros(len(found.plan.order) + 1, np.int64)
-    for b in found.buffers:
+    steps = np.zeros(len(listing.plan.order) + 1, np.int64)
+    for b in listing.buffers:
         steps[b.lo] += aligned(b.nbytes)
         steps[b.hi] -= aligned(b.nbytes)
     return np.cumsum(steps)[:-1]
@@ -49,7 +49,7 @@ def arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
 
 def fits_host(program: Program, costs: Costs, plan: Plan) -> bool:
     """Whether the plan keeps the host's budget (Costs.host), and its tensors fit the ring, if there are both."""
-    if costs.host is None or host_room(program.hosting(plan.hosted), costs) is None:
+    if costs.host is None or host_room(program.with_host_resident(plan.host_resident), costs) is None:
         return True
     try:
         return off_device(program, costs, plan) <= costs.host
@@ -59,10 +59,10 @@ def fits_host(program: Program, costs: Costs, plan: Plan) -> bool:
 
 def off_device(program: Program, costs: Costs, plan: Plan) -> int:
     """Bytes of the host's memory that the plan takes. Raises RingTooSmall."""
-    found = listing(program, costs, plan)
+    result = listing(program, costs, plan)
     if costs.staging is not None:
-        found = staged(lower(found.program, found.plan), costs.staging)
-    schedules = tiered({program.name: place(found, enough=sys.maxsize)}, costs.host)
+        result = staged(lower(result.program, result.plan), costs.staging)
+    schedules = tiered({program.name: place(result, enough=sys.maxsize)}, costs.host)
     return Arrangement.of("", schedules, None).off_device
 
 
@@ -76,9 +76,9 @@ def over(program: Program, costs: Costs, plan: Plan, budget: int) -> int:
 
     If the live bytes alone exceed it, it is these that count: then nothing is placed, which would take longer.
     """
-    found = listing(program, costs, plan)
-    peak = int(aligned_curve(found).max(initial=0))
-    return (peak if peak > budget else place(found, enough=budget).arena) - budget
+    result = listing(program, costs, plan)
+    peak = int(aligned_curve(result).max(initial=0))
+    return (peak if peak > budget else place(result, enough=budget).arena) - budget
 
 
 def op_seconds(costs: Costs, plan: Plan) -> float:

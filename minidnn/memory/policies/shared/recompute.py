@@ -4,8 +4,8 @@ SuperNeurons, sqrt(n) and the other recomputing policies share this module. They
 a part of forward runs again. A *unit* is a chain of tensors that forward ops write over one another in place. Only its
 last value survives forward, so only that can be kept; recomputing any of it starts at its first op.
 
-Three kinds of ops never run again: those that update a tensor in place, those that write an output or a carried tensor,
-and those whose reads were overwritten and cannot be recomputed.
+Three kinds of ops never run again: those that update a tensor in place, those that write an output or a persistent
+tensor, and those whose reads were overwritten and cannot be recomputed.
 
 A recomputed tensor holds bytes from its run to its last use before its op runs once more. The order alone says so, and
 the lowering derives it.
@@ -46,8 +46,8 @@ class Repeatable:
         written = {t for op in ops[: self.forward] for t in op.writes}
         self.later = {old: new for new, old in self.share.items() if new in written and isinstance(old, Tensor)}  # type: ignore[misc]
         self.maker = {}
-        ends = {*self.program.outputs, *self.program.carried}
-        there = {*self.program.inputs, *self.program.carried}
+        ends = {*self.program.outputs, *self.program.persistent}
+        there = {*self.program.inputs, *self.program.persistent}
         for op in ops[: self.forward]:
             able = all(t in there or t not in self.later or t in self.maker for t in op.reads)
             if able and not op.on_net and not any(t in ends or t in op.reads or t.role not in MAPS for t in op.writes):
@@ -66,27 +66,27 @@ class Repeatable:
 
     def layers(self) -> list[list[Op]]:
         """The ops after forward, one list for each layer: the steps of backward."""
-        found: list[list[Op]] = []
+        result: list[list[Op]] = []
         for op in self.program.ops[self.forward :]:
-            if not found or found[-1][0].layer != op.layer:
-                found.append([])
-            found[-1].append(op)
-        return found
+            if not result or result[-1][0].layer != op.layer:
+                result.append([])
+            result[-1].append(op)
+        return result
 
-    def runs(self, wanted: Iterable[Tensor], dropped: Set[Tensor], have: Set[Tensor]) -> list[Op]:
+    def runs(self, tensors: Iterable[Tensor], dropped: Set[Tensor], have: Set[Tensor]) -> list[Op]:
         """The ops that bring `wanted` back, in the program's order.
 
         dropped: tensors that do not outlive forward
         have:    those of them that are on the device
         """
-        stack = [t for t in wanted if t in dropped and t not in have]
-        found: set[Op] = set()
+        stack = [t for t in tensors if t in dropped and t not in have]
+        result: set[Op] = set()
         while stack:
             op = self.maker[stack.pop()]
-            if op not in found:
-                found.add(op)
+            if op not in result:
+                result.add(op)
                 stack += [t for t in op.reads if t in dropped and t not in have]
-        return sorted(found, key=self.place.__getitem__)
+        return sorted(result, key=self.place.__getitem__)
 
     def after(self, runs: Sequence[Op], have: set[Tensor]) -> None:
         """Update `have`, the tensors on the device, for these runs."""
@@ -114,11 +114,11 @@ class Places:
 
     def most(self, order: Sequence[Op], curve: np.ndarray) -> np.ndarray:
         """The most bytes at each place, int64 (count,). `curve`: bytes live at each execution of `order`."""
-        found, place = np.zeros(self.count, np.int64), self.count - 1
+        result, place = np.zeros(self.count, np.int64), self.count - 1
         for p in reversed(range(len(order))):
             place = p if p < self.able.forward else self.number.get(order[p], place)
-            found[place] = max(found[place], curve[p])
-        return found
+            result[place] = max(result[place], curve[p])
+        return result
 
 
 def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> tuple[Op, ...]:
@@ -145,9 +145,9 @@ def needs(able: Repeatable, layer: Sequence[Op]) -> int:
 
     Tensors that lie in place count once.
     """
-    share, found = able.share, set()
+    share, result = able.share, set()
     for t in dict.fromkeys(t for op in layer for t in op.tensors if t.role in TOUCHED):
         while isinstance(old := share.get(t), Tensor):
             t = old
-        found.add(t)
-    return sum(t.nbytes for t in found)
+        result.add(t)
+    return sum(t.nbytes for t in result)

@@ -35,12 +35,12 @@ def stopped(program: Program, costs: Costs, budget: int, full: Plan, start: Plan
     tried: tuple[Op, ...] = ()
     rooms = Rooms(budget, ATTEMPTS, budget // FINE)
     for room in rooms:
-        found = replace(start, order=order(room))
-        if found.order != tried:  # else it is known whether the order fits
-            tried, seconds = found.order, probe.op_seconds(costs, found)
+        result = replace(start, order=order(room))
+        if result.order != tried:  # else it is known whether the order fits
+            tried, seconds = result.order, probe.op_seconds(costs, result)
             if seconds >= quickest:
                 break  # less room means more runs
-            rooms.over = probe.over(program, costs, found, budget)
+            rooms.over = probe.over(program, costs, result, budget)
         if rooms.over <= 0:
-            best, quickest = found, seconds
+            best, quickest = result, seconds
     return best

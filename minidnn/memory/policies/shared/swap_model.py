@@ -3,10 +3,10 @@
 A step is taken as three clocks, as in the simulator: ops follow one another, and copies serialise per direction. Costs
 gives the times of ops and copies. So a prediction takes one pass over the ops and needs no schedule.
 
-`Model.windows` finds the trips of a set of tensors under a limit of live bytes. It makes two passes that mirror each
-other, each of them O(ops). One runs forward in time. Copies out run in the order in which tensors get their last value.
-An op waits for the oldest of them only if it would not fit otherwise. The other runs backward in time. It "copies out"
-first the tensors that backward needs last, and finds the latest points at which copies back may begin.
+`Model.windows` finds the offload intervals of a set of tensors under a limit of live bytes. It makes two passes that
+mirror each other, each of them O(ops). One runs forward in time. Copies out run in the order in which tensors get their
+last value. An op waits for the oldest of them only if it would not fit otherwise. The other runs backward in time. It
+"copies out" first the tensors that backward needs last, and finds the latest points at which copies back may begin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Trip, in_place_sharing
+from minidnn.memory.plan import OffloadInterval, Plan, Point, in_place_sharing
 from minidnn.memory.policies.shared.probe import aligned_curve, listing
 from minidnn.memory.schedule import aligned
 from minidnn.program import FORWARD, Algorithm, Op, Program, Role, Tensor
@@ -43,7 +43,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted effect of a set of trips. `peak` is of aligned bytes: no placement of the plan can be lower."""
+    """The predicted effect of a set of offload intervals. `peak` is of aligned bytes: no placement of the plan can be
+    lower."""
 
     seconds: float
     stall: float  # seconds that compute waits for copies
@@ -52,7 +53,7 @@ class Prediction:
 
 
 class Model:
-    """The costs of one program with its algorithms chosen: seconds of ops, live bytes without trips, candidates."""
+    """The costs of one program with its algorithms chosen: seconds of ops, live bytes without offloads, candidates."""
 
     def __init__(
         self, program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], again: Plan | None = None
@@ -61,11 +62,11 @@ class Model:
         self.costs = costs
         self.plan = again or Plan(program.ops, algorithm=algorithm, share=in_place_sharing(program))
         self.order = self.plan.order
-        found = listing(program, costs, self.plan)
-        self.own = found.plan.trips  # trips of inputs and outputs
+        result = listing(program, costs, self.plan)
+        self.own = result.plan.offloads  # offload intervals of inputs and outputs
         self.seconds = [costs.seconds(op, algorithm[op]) for op in self.order]
         self.clock = np.concatenate(([0.0], np.cumsum(self.seconds)))
-        self.live = aligned_curve(found)  # aligned bytes at each op
+        self.live = aligned_curve(result)  # aligned bytes at each op
         self.rank = {t: i for i, t in enumerate(program.tensors)}
         self.written: dict[Tensor, Point] = {}  # {tensor: the point after its last write in forward}
         self.last: dict[Tensor, Point] = {}  # {tensor: the point after its last use in forward}
@@ -73,7 +74,7 @@ class Model:
 
     @property
     def peak(self) -> int:
-        """The most aligned bytes live at any op, without trips."""
+        """The most aligned bytes live at any op, without offloads."""
         return int(self.live.max(initial=0))
 
     def idle(self, c: Candidate) -> float:
@@ -98,7 +99,7 @@ class Model:
                 elif use[t] == p and t not in op.reads:
                     use.pop(t)  # a new value, so forward's need not be kept for it
                     last.pop(t, None)
-        fixed, inputs = {*program.carried, *program.outputs}, set(program.inputs)
+        fixed, inputs = {*program.persistent, *program.outputs}, set(program.inputs)
         idle = [
             t
             for t in program.tensors
@@ -117,42 +118,47 @@ class Model:
 
     # ---- windows
 
-    def windows(self, chosen: Iterable[Candidate], limit: int) -> list[Trip] | None:
-        """Trips of these tensors that keep live bytes within `limit`; None if the limit cannot be kept.
+    def windows(self, candidates: Iterable[Candidate], limit: int) -> list[OffloadInterval] | None:
+        """Offload intervals of these tensors that keep live bytes within `limit`; None if the limit cannot be kept.
 
-        Each trip is as long as its copies stay hidden, or longer where the limit needs that. A tensor that could not be
-        away at all has no trip.
+        Each offload interval is as long as its copies stay hidden, or longer where the limit needs that. A tensor that
+        could not be away at all has no offload.
         """
-        chosen = list(chosen)
-        back = self._returns(chosen, limit)
-        return None if back is None else self._leaves(chosen, back, limit)
+        candidates = list(candidates)
+        back = self._returns(candidates, limit)
+        return None if back is None else self._leaves(candidates, back, limit)
 
-    def narrowest(self) -> list[Trip]:
-        """Trips of all candidates that leave at once and come back at the last moment: least memory, nothing hidden."""
-        return [Trip(c.tensor, c.written, c.last, c.use, c.use) for c in self.candidates]
+    def narrowest(self) -> list[OffloadInterval]:
+        """Offload intervals of all candidates that leave at once and come back at the last moment: least memory,
+        nothing hidden."""
+        return [OffloadInterval(c.tensor, c.written, c.last, c.use, c.use) for c in self.candidates]
 
-    def tightened(self, trips: Iterable[Trip], slack: int) -> list[Trip]:
-        """The same trips with longer windows.
+    def tightened(self, offloads: Iterable[OffloadInterval], slack: int) -> list[OffloadInterval]:
+        """The same offload intervals with longer windows.
 
         No tensor stays more than `slack` ops beyond its last use, or comes back more than `slack` ops before its first.
         Lives that nest like brackets are placed without gaps between them.
         """
         return [
-            replace(t, free=min(t.free, self.last[t.tensor] + slack), back=max(t.back, t.arrive - slack))  # type: ignore
-            for t in trips
+            replace(
+                t,
+                free_at=min(t.free_at, self.last[t.tensor] + slack),  # type: ignore[type-var]
+                prefetch_at=max(t.prefetch_at, t.needed_at - slack),  # type: ignore[type-var, operator]
+            )
+            for t in offloads
         ]
 
-    def _returns(self, chosen: Sequence[Candidate], limit: int) -> dict[Candidate, Point] | None:
+    def _returns(self, candidates: Sequence[Candidate], limit: int) -> dict[Candidate, Point] | None:
         """{candidate: the latest point at which its copy back may begin}; None if the limit cannot be kept.
 
         Time runs backward here, from the end of the step.
         """
         uses: dict[Point, list[Candidate]] = defaultdict(list)
         lasts: dict[Point, list[Candidate]] = defaultdict(list)
-        for c in chosen:
+        for c in candidates:
             uses[c.use].append(c)
             lasts[c.last].append(c)
-        least = self.without((c.nbytes, c.last, c.use) for c in chosen).tolist()
+        least = self.without((c.nbytes, c.last, c.use) for c in candidates).tolist()
         back: dict[Candidate, Point] = {}
         given_up: set[Candidate] = set()
         queue: deque[tuple[float, Candidate]] = deque()  # (when its copy is done, candidate)
@@ -178,16 +184,18 @@ class Model:
             now += self.seconds[p]
         return back
 
-    def _leaves(self, chosen: Sequence[Candidate], back: Mapping[Candidate, Point], limit: int) -> list[Trip] | None:
-        """Trips with the earliest points at which bytes are free without waiting, or earlier where the limit needs
-        that.
+    def _leaves(
+        self, candidates: Sequence[Candidate], back: Mapping[Candidate, Point], limit: int
+    ) -> list[OffloadInterval] | None:
+        """Offload intervals with the earliest points at which bytes are free without waiting, or earlier where the
+        limit needs that.
 
         None: the limit cannot be kept.
         """
         starts: dict[Point, list[Candidate]] = defaultdict(list)
         lasts: dict[Point, list[Candidate]] = defaultdict(list)
         ends: dict[Point, list[Candidate]] = defaultdict(list)
-        for c in chosen:
+        for c in candidates:
             if c in back:
                 lasts[c.last].append(c)
                 ends[back[c]].append(c)
@@ -216,9 +224,9 @@ class Model:
             if live - gone > limit:
                 return None
             now += self.seconds[p]
-        return [Trip(c.tensor, c.written, free[c], back[c], c.use) for c in chosen if c in free]
+        return [OffloadInterval(c.tensor, c.written, free[c], back[c], c.use) for c in candidates if c in free]
 
-    # ---- the effect of trips
+    # ---- the effect of offload intervals
 
     def without(self, away: Iterable[tuple[int, Point, Point]]) -> np.ndarray:
         """Live bytes at each op, int64 (ops,), less the bytes that are away.
@@ -231,25 +239,25 @@ class Model:
             change[hi] -= nbytes
         return self.live - np.cumsum(change)[:-1]
 
-    def curve(self, trips: Iterable[Trip]) -> np.ndarray:
-        """Live bytes at each op under these trips, int64 (ops,)."""
-        return self.without((aligned(t.tensor.nbytes), t.free, t.back) for t in trips)  # type: ignore[misc]
+    def curve(self, offloads: Iterable[OffloadInterval]) -> np.ndarray:
+        """Live bytes at each op under these offload intervals, int64 (ops,)."""
+        return self.without((aligned(t.tensor.nbytes), t.free_at, t.prefetch_at) for t in offloads)  # type: ignore[misc]
 
-    def predict(self, trips: Sequence[Trip]) -> Prediction:
-        """The time and live peak of a step under these trips. Inputs come and outputs leave in addition."""
+    def predict(self, offloads: Sequence[OffloadInterval]) -> Prediction:
+        """The time and live peak of a step under these offload intervals. Inputs come and outputs leave in addition."""
         out, back, latency = self.costs.bandwidth_out, self.costs.bandwidth_in, self.costs.latency
-        every = sorted((*self.own, *trips), key=lambda t: self.rank[t.tensor])  # as the lowering issues them
+        every = sorted((*self.own, *offloads), key=lambda t: self.rank[t.tensor])  # as the lowering issues them
         leaves, frees, comes, arrives = (defaultdict[Point, list[int]](list) for _ in range(4))
         # {input: the point after its copy in was issued}
-        first = {t.tensor: t.back + 1 for t in self.own if t.free is None and t.back is not None}
-        for i, trip in enumerate(every):
-            if trip.out is not None:
-                leaves[max(trip.out, first.get(trip.tensor, 0))].append(i)
-                if trip.free is not None:
-                    frees[trip.free].append(i)
-            if trip.back is not None and trip.arrive is not None:
-                comes[trip.back].append(i)
-                arrives[trip.arrive].append(i)
+        first = {t.tensor: t.prefetch_at + 1 for t in self.own if t.free_at is None and t.prefetch_at is not None}
+        for i, offload in enumerate(every):
+            if offload.offload_at is not None:
+                leaves[max(offload.offload_at, first.get(offload.tensor, 0))].append(i)
+                if offload.free_at is not None:
+                    frees[offload.free_at].append(i)
+            if offload.prefetch_at is not None and offload.needed_at is not None:
+                comes[offload.prefetch_at].append(i)
+                arrives[offload.needed_at].append(i)
         ended = [0.0] * len(every)  # copies out, then overwritten by the copies back
         exposed: dict[Tensor, float] = defaultdict(float)
         computed = waited = 0.0  # compute's clock after its last op, and after waits since then
@@ -265,7 +273,7 @@ class Model:
                 freed = max(freed, ended[i])
                 exposed[every[i].tensor] += max(0.0, ended[i] - waited)
                 waited = max(waited, ended[i])
-            for i in sorted(comes.get(p, ()), key=lambda i: every[i].arrive or 0):
+            for i in sorted(comes.get(p, ()), key=lambda i: every[i].needed_at or 0):
                 begins = max(link_in, computed, freed, ended[i])
                 arrived[every[i].tensor] = ended[i] = link_in = begins + latency + every[i].tensor.nbytes / back
             for i in arrives.get(p, ()):
@@ -275,5 +283,5 @@ class Model:
             if p < len(self.seconds):
                 computed = waited = waited + self.seconds[p]
                 ends.append(computed)
-        peak = int(self.curve(trips).max(initial=0))
+        peak = int(self.curve(offloads).max(initial=0))
         return Prediction(max(waited, link_out, link_in), stall, peak, exposed)

@@ -12,7 +12,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Trip, complete
+from minidnn.memory.plan import OffloadInterval, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.policies.shared.algorithms import choose
@@ -34,15 +34,16 @@ def zoo(name, batch):
 
 
 def arranged(program, policy, prices, budget):
-    """(arena, bytes moved, simulated seconds, trips within the step), or None if refused. Proved by arrange."""
+    """(arena, bytes moved, simulated seconds, offload intervals within the step), or None if refused. Proved by
+    arrange."""
     try:
         schedule = arrange([program], policy, prices, budget).schedules["TRAIN"]
     except BudgetError:
         return None
     moved = copied(schedule.instructions, schedule)
-    trips = [t for t in schedule.plan.trips if t.free is not None and t.back is not None]
+    offloads = [t for t in schedule.plan.offloads if t.free_at is not None and t.prefetch_at is not None]
     moves = moved["offload_bytes"] + moved["prefetch_bytes"]
-    return schedule.arena, moves, simulate(schedule, prices).seconds, trips
+    return schedule.arena, moves, simulate(schedule, prices).seconds, offloads
 
 
 def budgets(program, prices, count, algorithms="m"):
@@ -69,23 +70,23 @@ def test_windows_by_hand():
     (c,) = [c for c in m.candidates if c.tensor.name == "pool0.y"]
     assert (c.written, c.last, c.use, c.nbytes) == (2, 3, 17, 64 * KB)
     assert program.ops[17].name == "conv1.backward_filter" and m.idle(c) == 14
-    assert m.windows([c], m.peak) == [Trip(c.tensor, 2, 4, 15, 17)]
+    assert m.windows([c], m.peak) == [OffloadInterval(c.tensor, 2, 4, 15, 17)]
     still = m.predict([])
     assert (still.seconds, still.stall) == (len(program.ops) + 1.5, 1.5)  # the batch comes first
-    hidden = m.predict([Trip(c.tensor, 2, 4, 15, 17)])
+    hidden = m.predict([OffloadInterval(c.tensor, 2, 4, 15, 17)])
     assert (hidden.seconds, hidden.stall) == (still.seconds, still.stall)
     # a second sooner each costs half a second: of the copy out, and of the copy back
-    exposed = m.predict([Trip(c.tensor, 2, 3, 16, 17)])
+    exposed = m.predict([OffloadInterval(c.tensor, 2, 3, 16, 17)])
     assert exposed.stall == still.stall + 1 and exposed.exposed[c.tensor] == 1
     lean = next(t for t in m.narrowest() if t.tensor is c.tensor)
-    assert lean == Trip(c.tensor, 2, 3, 17, 17)
+    assert lean == OffloadInterval(c.tensor, 2, 3, 17, 17)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9])
 @pytest.mark.parametrize("name", [*PROGRAMS, 1, 2, 3])
 def test_predictions_are_what_the_simulator_finds(name, bandwidth):
-    """Also of trips at random points, and of vDNN's."""
+    """Also of offload intervals at random points, and of vDNN's."""
     program = PROGRAMS[name]() if isinstance(name, str) else random_graph(name, 20)
     prices = costs(bandwidth=bandwidth)
     m = Model(program, prices, choose(program, prices, "m"))
@@ -94,14 +95,14 @@ def test_predictions_are_what_the_simulator_finds(name, bandwidth):
     def anyhow(c):
         free = r.randint(c.last, c.use)
         back = r.randint(free, c.use)
-        return Trip(c.tensor, c.written, free, back, r.randint(back, c.use))
+        return OffloadInterval(c.tensor, c.written, free, back, r.randint(back, c.use))
 
-    tried = [find(policy)(program, prices, 1 << 40).trips for policy in ("liveness:m", "vdnn_conv:m", "vdnn_all:m")]
+    tried = [find(policy)(program, prices, 1 << 40).offloads for policy in ("liveness:m", "vdnn_conv:m", "vdnn_all:m")]
     tried += [m.narrowest(), m.windows(m.candidates, m.peak)]
     tried += [[anyhow(c) for c in m.candidates if r.random() < 0.7] for _ in range(20)]
-    for trips in tried:
-        schedule = place(lower(program, complete(program, prices, replace(m.plan, trips=tuple(trips)))))
-        trace, said = simulate(schedule, prices), m.predict(trips)
+    for offloads in tried:
+        schedule = place(lower(program, complete(program, prices, replace(m.plan, offloads=tuple(offloads)))))
+        trace, said = simulate(schedule, prices), m.predict(offloads)
         assert said.seconds == pytest.approx(trace.seconds, rel=1e-9)
         assert said.stall == pytest.approx(trace.stall_seconds, rel=1e-9, abs=1e-12)
         assert said.peak == live_peak(schedule.buffers, len(program.ops), lambda b: aligned(b.nbytes))[0]
@@ -140,9 +141,9 @@ def check(program, prices, allowed, algorithms):
         assert (found is not None) == (budget >= allowed[0])
         if found is None:
             continue
-        arena, moved, seconds, trips = found
+        arena, moved, seconds, offloads = found
         assert arena <= budget
-        assert bool(moved) == bool(trips)
+        assert bool(moved) == bool(offloads)
         if budget >= allowed[-1]:
             assert moved == 0
         for policy, (needs, moves, takes, _) in others.items():
@@ -157,9 +158,10 @@ def test_fully_hidden_and_no_more_than_needed():
     """One tensor of the chain is enough; the one that idles longest goes, and nothing waits."""
     program, prices = chain(6), costs(bandwidth=1e10)
     full = arranged(program, "liveness:m", prices, 1 << 40)
-    _, moved, seconds, trips = arranged(program, "accudnn:m", prices, full[0] - 64 * KB)
-    (trip,) = trips
-    assert moved == 64 * KB and trip.out is None and trip.tensor is program.inputs[0]  # the host still has the batch
+    _, moved, seconds, offloads = arranged(program, "accudnn:m", prices, full[0] - 64 * KB)
+    (offload,) = offloads
+    # the host still has the batch
+    assert moved == 64 * KB and offload.offload_at is None and offload.tensor is program.inputs[0]
     assert seconds == full[2]
     two = arranged(program, "accudnn:m", prices, full[0] - 2 * 64 * KB)
     assert {t.tensor.name for t in two[3]} == {"data", "relu0.y"} and two[1] == 3 * 64 * KB
@@ -178,7 +180,7 @@ def test_refusal_names_the_smallest_budget_that_works():
 def test_a_program_without_backward_moves_nothing():
     net = Net.from_file(model("lenet"), 4)
     program = programs(net, None, ("TRAIN", "TEST"))["TEST"]
-    assert find("accudnn:m")(program, costs(), 1).trips == ()
+    assert find("accudnn:m")(program, costs(), 1).offloads == ()
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from tests.support.trains import baseline, train
 
 def moves(plan, program):
     """(names of the tensors that leave and come back, executions that run again)"""
-    trips = [t for t in plan.trips if t.out is not None and t.back is not None]
-    return {t.tensor.name for t in trips}, len(plan.order) - len(program.ops)
+    offloads = [t for t in plan.offloads if t.offload_at is not None and t.prefetch_at is not None]
+    return {t.tensor.name for t in offloads}, len(plan.order) - len(program.ops)
 
 
 def test_free_time_by_hand():

@@ -27,11 +27,11 @@ def test_the_tensors_that_leave_are_the_first_of_forward_and_one_fewer_would_not
     made = sorted(model.candidates, key=lambda c: -1 if c.written is None else c.written)
     counts = set()
     for part in (0.95, 0.8, 0.6):
-        trips = selected(program, model, int(model.peak * part))
-        count = len(trips)
-        assert [t.tensor for t in trips] == [c.tensor for c in made[:count]]
+        offloads = selected(program, model, int(model.peak * part))
+        count = len(offloads)
+        assert [t.tensor for t in offloads] == [c.tensor for c in made[:count]]
         assert model.windows(made[: count - 1], int(model.peak * part)) is None
-        assert offload_seconds(model, trips) <= model.clock[program.forward]
+        assert offload_seconds(model, offloads) <= model.clock[program.forward]
         counts.add(count)
     assert len(counts) > 1
 
@@ -54,13 +54,13 @@ def test_what_compresses_leaves_first_if_the_first_selection_takes_longer_than_f
     zeros = compressible(program)
     assert {t.name for t in zeros} == {f"relu{k}.y" for k in range(2, 6)}
     memory = model.peak - 60 * KB
-    trips = selected(program, model, memory)
-    assert {t.tensor for t in trips} <= zeros and len(trips) > 1
+    offloads = selected(program, model, memory)
+    assert {t.tensor for t in offloads} <= zeros and len(offloads) > 1
     quick = replace(device, bandwidth_out=1e12, bandwidth_in=1e12)
     assert {t.tensor.name for t in selected(program, modelled(program, quick), memory)} == {"data", "conv0.y"}
     for slow in (Disk(write_rate=5e7, read_rate=5e7), None):  # behind the quick link
         staged = replace(quick, staging=Staging(0, disk=slow))
-        assert (selected(program, modelled(program, behind(staged)), memory) == trips) == (slow is not None)
+        assert (selected(program, modelled(program, behind(staged)), memory) == offloads) == (slow is not None)
 
 
 def test_every_budget_that_its_refusal_names_and_any_larger_one_is_kept():
@@ -70,7 +70,7 @@ def test_every_budget_that_its_refusal_names_and_any_larger_one_is_kept():
     whole, before = arrange([program], "liveness:m", device, 1 << 40).arena, None
     for budget in range(refused.value.smallest, whole + 1, (whole - refused.value.smallest) // 6):
         schedule = arrange([program], "flashneuron:m", device, budget).schedules["TRAIN"]
-        moved = sum(t.out is not None and t.back is not None for t in schedule.plan.trips)
+        moved = sum(t.offload_at is not None and t.prefetch_at is not None for t in schedule.plan.offloads)
         assert before is None or moved <= before[0], "more memory, fewer tensors"
         before = moved, simulate(schedule, device).seconds
-    assert flashneuron(program, device, whole).trips == ()
+    assert flashneuron(program, device, whole).offloads == ()

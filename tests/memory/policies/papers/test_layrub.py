@@ -14,7 +14,7 @@ from minidnn.memory.plan import Plan, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.papers.layrub import layrub, layrub_intra, over_activations
 from minidnn.memory.proof.verify import ScheduleError, verify
-from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Stay, Wait
+from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Residency, Wait
 from minidnn.optimizers import SGD
 from minidnn.program import Role, Tensor
 from minidnn.programs.build import programs
@@ -117,7 +117,7 @@ def test_intra_takes_the_activations_bytes_and_nothing_else_for_gradients():
     assert len(set(s.curve(maps).tolist())) == 1, "all is there for the whole step, as in Caffe"
     saved = sum(t.nbytes for t in p.tensors if t.name in over and t not in in_place_sharing(p))
     assert base.curve(maps).max() - s.curve(maps).max() == saved > 0
-    assert not any(isinstance(x, Offload) and x.stay.tensor.role is Role.ACTIVATION and x.stay.tensor.size > 1
+    assert not any(isinstance(x, Offload) and x.residency.tensor.role is Role.ACTIVATION and x.residency.tensor.size > 1
                    for x in s.instructions)  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def at(s, kind, name):
     return next(
         i
         for i, x in enumerate(s.instructions)
-        if isinstance(x, kind) and (x.op.name if isinstance(x, Compute) else x.stay.tensor.name) == name
+        if isinstance(x, kind) and (x.op.name if isinstance(x, Compute) else x.residency.tensor.name) == name
     )
 
 
@@ -148,8 +148,8 @@ def test_a_map_leaves_beside_the_layer_behind_its_last_consumer_and_comes_back_o
 
 def test_the_host_has_the_batch_and_the_last_maps_stay():
     s = scheduled(chain(5))
-    out = {x.stay.tensor.name for x in s.instructions if isinstance(x, Offload)}
-    back = [x.stay.tensor.name for x in s.instructions if isinstance(x, Prefetch)]
+    out = {x.residency.tensor.name for x in s.instructions if isinstance(x, Offload)}
+    back = [x.residency.tensor.name for x in s.instructions if isinstance(x, Prefetch)]
     assert "data" not in out and back.count("data") == 2
     assert "relu0.y" in out and not {"pool.y", "fc.y"} & out
     assert out - {"loss"} == set(back) - {"data"}, "what leaves comes back"
@@ -160,31 +160,33 @@ def test_the_blocks_of_a_deeper_net_are_the_same(policy):
     few, many = ({b.name: b.nbytes for b in scheduled(chain(n), policy).buffers if b.name} for n in (6, 24))
     assert few == many and len(few) >= 3
     used = [b for b in scheduled(chain(24), policy).buffers if b.name]
-    assert min(len(b.stays) for b in used) > 4, "all of them are taken in turns"
+    assert min(len(b.residencies) for b in used) > 4, "all of them are taken in turns"
 
 
 def test_the_hybrid_leaves_the_fetched_bytes_to_the_gradient():
     program = real("residual")
     inter, hybrid = (scheduled(program, policy) for policy in ("layrub_inter:m", "layrub:m"))
     assert hybrid.arena < inter.arena
-    fetched = {s.tensor for b in hybrid.buffers if b.name for s in b.stays if s.arrives}
+    fetched = {s.tensor for b in hybrid.buffers if b.name for s in b.residencies if s.arrives}
     assert any(target in fetched for dx, target in hybrid.plan.share.items() if dx.name.endswith(".grad"))
-    alone = [b for b in hybrid.buffers if b.stays and b.stays[0].tensor.role is Role.GRADIENT and not b.name]
+    alone = [
+        b for b in hybrid.buffers if b.residencies and b.residencies[0].tensor.role is Role.GRADIENT and not b.name
+    ]
     assert not alone, "all gradients of maps lie in blocks"
 
 
 def test_masks_and_indices_travel_too_in_blocks_of_their_own():
     s = scheduled(real("chain"))
-    kept = {stay.tensor.name for b in s.buffers if b.name.startswith("kept") for stay in b.stays}
+    kept = {residency.tensor.name for b in s.buffers if b.name.startswith("kept") for residency in b.residencies}
     assert {"relu1.mask", "pool1.index", "relu2.mask"} <= kept and "conv1.y" not in kept
-    assert "relu1.mask" in {x.stay.tensor.name for x in s.instructions if isinstance(x, Offload)}
+    assert "relu1.mask" in {x.residency.tensor.name for x in s.instructions if isinstance(x, Offload)}
 
 
 def test_bytes_that_many_share_are_called_by_the_ends():
     b = Buffer(4, 0, 9)
-    b.stays += [Stay(Tensor(f"t{i}", (1,)), 0, i, i + 1) for i in range(9)]
+    b.residencies += [Residency(Tensor(f"t{i}", (1,)), 0, i, i + 1) for i in range(9)]
     assert b.label == "t0=t1=(6 more)=t8"
-    b.stays.pop()
+    b.residencies.pop()
     assert b.label == "t0=t1=t2=t3=t4=t5=t6=t7"
 
 
@@ -207,7 +209,7 @@ def test_a_budget_changes_nothing_and_is_refused_with_what_it_takes():
 def test_a_program_without_backward_moves_only_what_it_must():
     program = programs(load(NET_FILES / "residual.yaml"), None, ("TEST",))["TEST"]
     plan = complete(program, costs(), layrub(program, costs(), 0))
-    assert {t.tensor for t in plan.trips} == {*program.inputs, *program.outputs}
+    assert {t.tensor for t in plan.offloads} == {*program.inputs, *program.outputs}
 
 
 @pytest.mark.parametrize("policy", ["layrub:m", "layrub_intra:m"])

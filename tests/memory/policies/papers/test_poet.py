@@ -11,7 +11,7 @@ import pytest
 from minidnn.costs import Choice
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.index import Index
 from minidnn.memory.joint.linear import Solver
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.ours.liveness import liveness
@@ -44,10 +44,10 @@ def cheapest(stages, budget):
 
     A state is what is in memory and what has been copied out. Nothing here is taken from the program's rows.
     """
-    facts, ops = stages.facts, stages.ops
+    index, ops = stages.index, stages.ops
     least = None
-    several = [p for p, choices in enumerate(facts.choices) if len(choices) > 1]
-    for picked in itertools.product(*(range(len(facts.choices[p])) for p in several)):
+    several = [p for p, choices in enumerate(index.choices) if len(choices) > 1]
+    for picked in itertools.product(*(range(len(index.choices[p])) for p in several)):
         choice = dict.fromkeys(range(len(ops)), 0) | dict(zip(several, picked, strict=True))
         states = {(frozenset(), frozenset()): 0.0}
         for s in range(len(ops)):
@@ -63,11 +63,11 @@ def cheapest(stages, budget):
 
 def steps(stages, choice, s, there, host, budget):
     """What stage s may come to: the state behind it, and its cost."""
-    facts, ops, costs = stages.facts, stages.ops, stages.facts.costs
-    arrives = {t for t in facts.inputs if stages.decided.get(t) == s - 1}
+    index, ops, costs = stages.index, stages.ops, stages.index.costs
+    arrives = {t for t in index.inputs if stages.decided.get(t) == s - 1}
     there = there | arrives
-    runs = [i for i in stages.runs if s >= facts.forward and i < s]
-    may_leave = sorted((t for t in there - host - set(facts.inputs) - arrives), key=lambda t: t.name)
+    runs = [i for i in stages.runs if s >= index.forward and i < s]
+    may_leave = sorted((t for t in there - host - set(index.inputs) - arrives), key=lambda t: t.name)
     for again in powerset(runs):
         order = [*again, s]
         present, good, overwritten = set(there), True, {}
@@ -79,8 +79,8 @@ def steps(stages, choice, s, there, host, budget):
             present = (present - set(over)) | {t for t in ops[k].writes if t in stages.decided}
         if not good:
             continue
-        seconds = sum(facts.choices[k][choice[k]].seconds for k in order)
-        known = host | {t for t in facts.inputs}
+        seconds = sum(index.choices[k][choice[k]].seconds for k in order)
+        known = host | {t for t in index.inputs}
         absent = [t for t in known if t in stages.decided and t not in present and s + 1 in stages._stages(t)]
         absent = [t for t in absent if stages.decided[t] < s]
         present = sorted((t for t in present if s + 1 in stages._stages(t)), key=lambda t: t.name)
@@ -104,16 +104,16 @@ def steps(stages, choice, s, there, host, budget):
 
 def fits(stages, choice, s, order, there, kept, out, early, budget):
     """Whether all runs of the stage keep the budget."""
-    ops, facts = stages.ops, stages.facts
-    base = sum(aligned(t.nbytes) for t in facts.carried)
+    ops, index = stages.ops, stages.index
+    base = sum(aligned(t.nbytes) for t in index.persistent)
     present = set(there)
     for number, k in enumerate(order):
         over = {x for x, q in stages.over.items() if q == k}
         rest = {t for j in order[number:] for t in ops[j].reads}
         live = {t for t in present if t in rest or t in kept or t in out} | {*early, *ops[k].writes}
-        others = [t for t in ops[k].tensors if t not in facts.carried and t not in stages.decided]
+        others = [t for t in ops[k].tensors if t not in index.persistent and t not in stages.decided]
         nbytes = sum(aligned(t.nbytes) for t in {*live, *others} - over)
-        nbytes += aligned(facts.choices[k][choice[k]].algorithm.workspace)
+        nbytes += aligned(index.choices[k][choice[k]].algorithm.workspace)
         if base + nbytes > budget:
             return False
         present = (present - over) | set(ops[k].writes)
@@ -124,9 +124,9 @@ def powerset(items):
     return itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(len(items) + 1))
 
 
-def solved(facts, budget):
+def solved(index, budget):
     """(the program, its solution within the budget to the last digit, its cost in seconds)"""
-    stages = Stages(facts).written()
+    stages = Stages(index).with_rows()
     assert stages.decisions == len(stages.whole)
     stages.high[stages.memory] = budget * stages.byte
     answer = Solver(stages).least_whole(NODES, 0.0)
@@ -140,25 +140,27 @@ def test_the_solution_is_the_least_of_all_ways_through_the_stages(bandwidth, bud
     """Of a tiny net, so that all ways can be tried. A slow link makes it run again, a quick one copy."""
     program, device = tiny(bandwidth)
     for budget in budgets:
-        stages, answer, cost = solved(Facts(program, device), budget * KB)
+        stages, answer, cost = solved(Index(program, device), budget * KB)
         assert (cost or 0.0) == pytest.approx(cheapest(stages, budget * KB) or 0.0, rel=1e-6)
         if answer is None:
             assert budget == 150
             continue
         plan = planned(stages, answer)
         assert (len(plan.order) > len(program.ops)) == (bandwidth == 4e8)
-        assert any(t.out is not None for t in plan.trips) == (budget < 178), "both, copies alone, or runs alone"
+        assert any(t.offload_at is not None for t in plan.offloads) == (budget < 178), (
+            "both, copies alone, or runs alone"
+        )
 
 
 @pytest.mark.parametrize("name", ["chain", "diamond"])
 def test_a_plan_is_as_quick_as_its_program_says_and_not_below_the_bound(name):
     program, device = PROGRAMS[name](), costs()
-    facts = Facts(program, device)
-    bound = LowerBound(facts)
+    index = Index(program, device)
+    bound = LowerBound(index)
     whole = probe.arena(program, device, liveness(program, device, 0, "p"))
     ends = sum(t.nbytes / device.bandwidth_in + device.latency for t in (*program.inputs, *program.outputs))
     for part in (0.6, 0.8, 0.9):
-        stages, answer, cost = solved(facts, int(whole * part))
+        stages, answer, cost = solved(index, int(whole * part))
         plan = planned(stages, answer)
         assert probe.curve(program, device, plan).max() <= whole * part
         seconds = probe.seconds(program, device, plan)
@@ -172,7 +174,7 @@ def test_its_leanest_plan_has_the_least_bytes_of_any_plan():
     program, device = chain(), costs()
     with pytest.raises(BudgetError) as refused:
         arrange([program], "poet", device, 1)
-    least = LowerBound(Facts(program, device)).least()
+    least = LowerBound(Index(program, device)).least()
     assert least <= refused.value.smallest <= least + 4 * KB
     schedule = arrange([program], "poet", device, refused.value.smallest).schedules["TRAIN"]
     assert schedule.arena == refused.value.smallest

@@ -96,7 +96,7 @@ def test_a_chain_of_cheap_layers_runs_about_once_and_is_not_all_held(depth):
     assert sum(again(s).values()) <= 1.1 * len(cheap)
     sums = sorted((t.nbytes for op in p.ops if op.kind == "eltwise.forward" for t in op.writes), reverse=True)
     of_stage = sum(sums[: len(sums) // 3])
-    kept = sum(t.nbytes for t in p.carried)
+    kept = sum(t.nbytes for t in p.persistent)
     kept += sum(t.nbytes for op in p.ops if op.kind == "convolution.forward" for t in op.writes)
     assert s.live_peak - kept < (1.2 if depth == 20 else 0.8 if depth == 56 else 0.55) * of_stage
 
@@ -109,7 +109,7 @@ def test_the_cap_gives_little_back():
     dropped = {able.final(t) for t in droppable(able)}
     read = {t for op in p.ops[able.forward :] for t in op.reads}
     made = {t for op in p.ops[: able.forward] for t in op.writes if t in read and t not in able.later}
-    outlive = sum(t.nbytes for t in {*p.carried, *(made - dropped)})
+    outlive = sum(t.nbytes for t in {*p.persistent, *(made - dropped)})
     assert outlive < s.live_peak < outlive + (whole - outlive) * (1 / GIVEN_BACK + 0.08)
 
 
@@ -166,7 +166,7 @@ def test_nothing_is_held_longer_in_backward_for_a_run():
         Op(op.name, op.kind, op.layer, op.during, op.reads[-1:], op.writes) if op.kind == "scale.backward" else op
         for op in p.ops
     )
-    bare = Program(p.name, ops, p.inputs, p.carried, p.outputs, p.layers)
+    bare = Program(p.name, ops, p.inputs, p.persistent, p.outputs, p.layers)
     assert dropped(bare) & scales == set()
 
 

@@ -69,11 +69,11 @@ def cache_of(p):
 def test_the_cache_keeps_its_cap_and_moves_nothing_that_it_need_not(name):
     cache = cache_of(PROGRAMS[name]())
     free, floor = cache.keep(1 << 40), cache.keep(0).peak
-    assert not free.trips and floor < free.peak
+    assert not free.offloads and floor < free.peak
     for cap in range(floor, free.peak, 8 << 10):
         found = cache.keep(cap)
-        assert found.trips and found.peak <= cap
-    assert not cache.keep(free.peak).trips
+        assert found.offloads and found.peak <= cap
+    assert not cache.keep(free.peak).offloads
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -85,18 +85,18 @@ def test_what_leaves_is_not_in_use_and_was_used_longest_ago(name):
         if line.buffer in cache.movable
         for last, after in pairwise(line.points)
     ]
-    trips = cache.keep(cache.keep(0).peak * 5 // 4).trips
+    offloads = cache.keep(cache.keep(0).peak * 5 // 4).offloads
     away = {
-        (id(line), last): trip.free
-        for trip in trips
+        (id(line), last): offload.free_at
+        for offload in offloads
         for line, last, after in gaps
-        if last < trip.free <= after == trip.arrive and trip.tensor in line.tensors
+        if last < offload.free_at <= after == offload.needed_at and offload.tensor in line.tensors
     }
-    assert len(away) == len(trips) > 0
+    assert len(away) == len(offloads) > 0
     for (which, last), free in away.items():
         for line, earlier, after in gaps:
-            stays = away.get((id(line), earlier), after) > free
-            if id(line) != which and earlier < free < after and stays:
+            residencies = away.get((id(line), earlier), after) > free
+            if id(line) != which and earlier < free < after and residencies:
                 assert earlier >= last, f"{line.buffer.label} was used before what leaves at {free}"
 
 

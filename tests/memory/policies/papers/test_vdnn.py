@@ -27,12 +27,12 @@ def small_net(name: str) -> Program:
     return programs(Net.from_file(NET_FILES / f"{name}.yaml"), None, ("TRAIN",))["TRAIN"]
 
 
-def trips(program: Program, policy: str) -> dict[str, tuple[str, str, str, str]]:
+def offloads(program: Program, policy: str) -> dict[str, tuple[str, str, str, str]]:
     """{tensor: the ops at which it goes out, is free, begins to come back, has arrived}."""
     name = [op.name for op in program.ops]
     return {
-        t.tensor.name: (name[t.out], name[t.free], name[t.back], name[t.arrive])
-        for t in find(policy)(program, costs(), 1 << 40).trips
+        t.tensor.name: (name[t.offload_at], name[t.free_at], name[t.prefetch_at], name[t.needed_at])
+        for t in find(policy)(program, costs(), 1 << 40).offloads
     }
 
 
@@ -50,8 +50,8 @@ def test_vdnn_all_offloads_every_x_and_vdnn_conv_those_of_convolutions():
         "conv1.y",
         "relu1.y",
     }  # of batch_norm: conv.y; of pool: relu1.y
-    assert set(trips(program, "vdnn_all:m")) == everything
-    assert set(trips(program, "vdnn_conv:m")) == {"data", "stem.y", "relu0.y"}
+    assert set(offloads(program, "vdnn_all:m")) == everything
+    assert set(offloads(program, "vdnn_conv:m")) == {"data", "stem.y", "relu0.y"}
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_vdnn_all_offloads_every_x_and_vdnn_conv_those_of_convolutions():
 )
 def test_who_leaves_of_real_layers(net, everything, of_convolutions):
     program = small_net(net)
-    assert set(trips(program, "vdnn_all:m")) == everything
-    assert set(trips(program, "vdnn_conv:m")) == of_convolutions
+    assert set(offloads(program, "vdnn_all:m")) == everything
+    assert set(offloads(program, "vdnn_conv:m")) == of_convolutions
 
 
 def test_a_layer_of_two_ops_sends_its_x_from_its_first_op_and_frees_it_after_its_last():
     """BatchNorm, then its statistics."""
-    assert trips(small_net("residual"), "vdnn_all:m")["stem.y"][:2] == ("bn_stem.forward", "scale_stem.forward")
+    assert offloads(small_net("residual"), "vdnn_all:m")["stem.y"][:2] == ("bn_stem.forward", "scale_stem.forward")
 
 
 def test_a_forked_map_leaves_with_its_last_consumer():
@@ -103,14 +103,14 @@ def forked() -> Program:
 
 def test_a_forked_map_is_offloaded_where_any_of_its_consumers_is_of_a_kind_that_is():
     program = forked()
-    assert trips(program, "vdnn_conv:m")["a.y"][0] == "e.forward", "a convolution's X, and a pooling reads it last"
-    assert "c.y" not in trips(program, "vdnn_all:m"), "the classifier reads it last: it stays"
+    assert offloads(program, "vdnn_conv:m")["a.y"][0] == "e.forward", "a convolution's X, and a pooling reads it last"
+    assert "c.y" not in offloads(program, "vdnn_all:m"), "the classifier reads it last: it stays"
 
 
 def test_weights_and_the_classifier_never_leave():
     for make in PROGRAMS.values():
         s = arrange([make()], "vdnn_all:m", costs()).schedules["TRAIN"]
-        moved = {x.stay.tensor.name for x in s.instructions if isinstance(x, (Offload, Prefetch))}
+        moved = {x.residency.tensor.name for x in s.instructions if isinstance(x, (Offload, Prefetch))}
         assert not any(name.endswith((".w", "grad")) or name.startswith("fc") for name in moved)
 
 
@@ -145,10 +145,10 @@ def test_vdnn_all_is_the_papers_machinery_on_a_chain():
     assert arrive < positions(s, Compute, "relu2.backward.0")[0]
 
 
-def test_the_trips_of_a_chain():
+def test_the_offloads_of_a_chain():
     """Out beside the layer, free at its end; back beside the layer whose search finds it, there at that layer's end.
     (What comes after a convolution's backward is its update.)"""
-    assert trips(chain(3), "vdnn_all:m") == {
+    assert offloads(chain(3), "vdnn_all:m") == {
         "data": ("conv0.forward", "relu0.forward", "conv1.backward_filter", "conv1.update_w"),
         "relu0.y": ("conv1.forward", "relu1.forward", "conv2.backward_filter", "conv2.update_w"),
         "relu1.y": ("conv2.forward", "relu2.forward", "pool.backward.0", "relu2.backward.0"),
@@ -162,7 +162,7 @@ def test_beside_a_layer_without_a_backward_a_map_is_fetched_where_it_is_read():
     b = Builder()
     left = b.add("left", "convolution", b.add("first", "convolution", "data"))
     b.add("top", "inner_product", b.add("join", "concat", left, b.add("thumb", "pooling", "data", size=16)), size=4)
-    found = trips(b.program(), "vdnn_all:m")
+    found = offloads(b.program(), "vdnn_all:m")
     assert found["data"] == ("thumb.forward", "join.forward", "join.backward.0", "left.backward_filter")
     assert found["first.y"] == ("left.forward", "thumb.forward", "left.backward_filter", "left.backward_filter")
 
@@ -186,7 +186,7 @@ def test_beside_a_layer_without_a_backward_a_map_is_fetched_where_it_is_read():
 def test_the_window_of_figure_10(layers, found):
     """{layer: layer beside whose backward its X comes back}; a star: its X is on the host."""
     of = [
-        Layer(str(k), convolution=name.startswith("conv"), offloads=[Tensor("x", (1,))] if name.endswith("*") else [])
+        Layer(str(k), convolution=name.startswith("conv"), leaving=[Tensor("x", (1,))] if name.endswith("*") else [])
         for k, name in enumerate(layers.split())
     ]
     assert {int(k): int(m.name) for k, m in vdnn._prefetches(of).items()} == found
@@ -204,7 +204,7 @@ def arena(program, policy, budget=None):
 
 def decided(program, policy, budget=0):
     plan = complete(program, costs(), find(policy)(program, costs(), budget))
-    return plan.order, plan.trips, plan.algorithm, plan.share, plan.hold
+    return plan.order, plan.offloads, plan.algorithm, plan.share, plan.hold
 
 
 def taken(program, budget):
@@ -225,13 +225,13 @@ def test_vdnn_dyn_tries_no_offload_then_conv_then_all_with_the_fastest_algorithm
         assert taken(program, budget) == leanest
 
 
-@pytest.mark.parametrize(("program", "offloads"), [(chain(4), "vdnn_conv:m"), (normed(), "vdnn_all:m")])
-def test_then_algorithms_are_chosen_greedily_with_the_offloads_of_conv_and_then_of_all(program, offloads):
+@pytest.mark.parametrize(("program", "policy"), [(chain(4), "vdnn_conv:m"), (normed(), "vdnn_all:m")])
+def test_then_algorithms_are_chosen_greedily_with_the_offloads_of_conv_and_then_of_all(program, policy):
     """Where all(p) does not fit. On a chain of convolutions conv moves enough; with BatchNorm it does not."""
     budget = arena(program, "vdnn_all:p") - 4 * KB
     assert taken(program, budget) is None
-    _, trips, algorithm, _, _ = decided(program, "vdnn_dyn", budget)
-    assert trips == decided(program, offloads)[1]
+    _, offloads, algorithm, _, _ = decided(program, "vdnn_dyn", budget)
+    assert offloads == decided(program, policy)[1]
     assert {a.name for op, a in algorithm.items() if op.family == "convolution"} == {"slow", "fast"}
 
 

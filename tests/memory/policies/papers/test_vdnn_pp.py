@@ -104,8 +104,8 @@ def test_where_nobody_asks_for_bytes_nothing_moves_and_nothing_waits(policy):
     s = arrange([program], policy, slow).schedules["TRAIN"]
     moved = copied(s.instructions, s)
     assert moved["offload_bytes"] == moved["prefetch_bytes"] == 0
-    stays = arrange([program], "liveness:m", slow).schedules["TRAIN"]
-    assert simulate(s, slow).stall_seconds == pytest.approx(simulate(stays, slow).stall_seconds)
+    residencies = arrange([program], "liveness:m", slow).schedules["TRAIN"]
+    assert simulate(s, slow).stall_seconds == pytest.approx(simulate(residencies, slow).stall_seconds)
 
 
 @pytest.mark.parametrize(("vdnn", "pp"), PAIRS)
@@ -142,7 +142,7 @@ def test_the_next_layer_begins_before_the_copy_ends():
     spans = {x.index: x for x in simulate(s, on).spans}
     overlaps = 0
     for i, x in enumerate(s.instructions):
-        if isinstance(x, Offload) and x.stay.tensor not in program.outputs:
+        if isinstance(x, Offload) and x.residency.tensor not in program.outputs:
             beside = next(k for k in range(i, len(s.instructions)) if isinstance(s.instructions[k], Compute))
             after = next(k for k in range(beside + 1, len(s.instructions)) if isinstance(s.instructions[k], Compute))
             overlaps += spans[after].start < spans[i].end
@@ -152,11 +152,11 @@ def test_the_next_layer_begins_before_the_copy_ends():
 def test_the_batch_is_not_copied_out_and_comes_twice():
     s = tight()
     (data,) = s.program.inputs
-    assert not [x for x in s.instructions if isinstance(x, Offload) and x.stay.tensor == data]
-    assert len([x for x in s.instructions if isinstance(x, Prefetch) and x.stay.tensor == data]) == 2
+    assert not [x for x in s.instructions if isinstance(x, Offload) and x.residency.tensor == data]
+    assert len([x for x in s.instructions if isinstance(x, Prefetch) and x.residency.tensor == data]) == 2
     # it is still among what vDNN copies
     v = arrange([chain(5)], "vdnn_all:m", costs()).schedules["TRAIN"]
-    assert [x for x in v.instructions if isinstance(x, Offload) and x.stay.tensor.name == "data"]
+    assert [x for x in v.instructions if isinstance(x, Offload) and x.residency.tensor.name == "data"]
 
 
 def test_a_copy_back_is_awaited_at_its_first_use():
@@ -165,15 +165,17 @@ def test_a_copy_back_is_awaited_at_its_first_use():
     for p, op in enumerate(s.program.ops):
         for t in op.reads:
             reads.setdefault(t, []).append(p)
-    trips = [trip for trip in s.plan.trips if trip.back is not None and trip.free is not None]
-    assert trips
-    for trip in trips:
-        assert trip.arrive == min(p for p in reads[trip.tensor] if p >= trip.back)
+    offloads = [
+        offload for offload in s.plan.offloads if offload.prefetch_at is not None and offload.free_at is not None
+    ]
+    assert offloads
+    for offload in offloads:
+        assert offload.needed_at == min(p for p in reads[offload.tensor] if p >= offload.prefetch_at)
 
 
 def test_alternate_takes_every_other_convolution():
     program = chain(5)
-    leave = {trip.tensor.name for trip in find("vdnn_pp_alt:m")(program, costs(), 0).trips}
+    leave = {offload.tensor.name for offload in find("vdnn_pp_alt:m")(program, costs(), 0).offloads}
     assert leave == {"data", "relu1.y", "relu3.y"}, "X of conv0, conv2 and conv4"
 
 

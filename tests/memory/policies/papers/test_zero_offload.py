@@ -14,7 +14,7 @@ from minidnn.jobs.compare import simulated
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.plan import OffloadInterval, Plan, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import POLICIES
 from minidnn.memory.policies.papers.zero_offload import updates
@@ -38,15 +38,15 @@ def by_name(program, name):
 def test_gradients_go_out_once_weights_come_once_and_momenta_never_move():
     program = several.made(1)["TRAIN"]
     s = arrange([program], "zero_offload:m", TOY).schedules["TRAIN"]
-    weights = [t for t in program.carried if t.role is Role.PARAM]
-    momenta = [t for t in program.carried if t.role is Role.STATE]
-    assert {*weights, *momenta} <= {*s.program.hosted} and s.plan.beside == updates(
+    weights = [t for t in program.persistent if t.role is Role.PARAM]
+    momenta = [t for t in program.persistent if t.role is Role.STATE]
+    assert {*weights, *momenta} <= {*s.program.host_resident} and s.plan.host_ops == updates(
         program, TOY, choose(program, TOY, "m")
     )
-    out = [x.stay.tensor for x in s.instructions if isinstance(x, Offload)]
-    back = [x.stay.tensor for x in s.instructions if isinstance(x, Prefetch)]
+    out = [x.residency.tensor for x in s.instructions if isinstance(x, Offload)]
+    back = [x.residency.tensor for x in s.instructions if isinstance(x, Prefetch)]
     assert sorted(t.name for t in back if t.role is Role.PARAM) == sorted(t.name for t in weights)
-    gradients = [t for op in s.plan.beside for t in op.reads if t.role is Role.PARAM_GRADIENT]
+    gradients = [t for op in s.plan.host_ops for t in op.reads if t.role is Role.PARAM_GRADIENT]
     assert sorted(t.name for t in out if t not in program.outputs) == sorted(t.name for t in gradients)
     assert not {*momenta}.intersection((*out, *back))
     plain = arrange([program], "liveness:m", TOY)
@@ -59,7 +59,7 @@ def test_a_step_takes_as_long_as_its_longest_stream():
     s = arrange([several.made(1)["TRAIN"]], "zero_offload:m", slow).schedules["TRAIN"]
     trace = simulate(s, slow)
     host = [span for span in trace.spans if span.stream == "host"]
-    assert len(host) == len(s.plan.beside) and all(span.end - span.start == pytest.approx(1e-3) for span in host)
+    assert len(host) == len(s.plan.host_ops) and all(span.end - span.start == pytest.approx(1e-3) for span in host)
     begins = host[0].start
     assert trace.seconds == pytest.approx(begins + 1e-3 * len(host)), "one after another, once the first can begin"
     compute = [span for span in trace.spans if span.stream == "compute"]
@@ -89,7 +89,7 @@ def test_the_machine_and_the_simulator_run_the_same():
         real, schedule = m.step("TRAIN", trace=True), m.arrangement.schedules["TRAIN"]
     simulated = simulate(schedule, estimate(device))
     assert [(s.index, s.stream, s.name) for s in real.spans] == [(s.index, s.stream, s.name) for s in simulated.spans]
-    assert sum(s.stream == "host" for s in real.spans) == len(schedule.plan.beside) > 2
+    assert sum(s.stream == "host" for s in real.spans) == len(schedule.plan.host_ops) > 2
 
 
 @pytest.mark.parametrize("case", ["lamb", "ranks", "float16"])
@@ -101,13 +101,13 @@ def test_updates_that_the_host_cannot_make_stay_on_the_device(case):
         program = several.made(1, format=format, optimizer=LAMB((0.9, 0.99, 1e-6)))["TRAIN"]
         of = profile("titan_x")
     s = arrange([program], "zero_offload:m", of).schedules["TRAIN"]
-    assert not s.plan.beside and not s.program.hosted
+    assert not s.plan.host_ops and not s.program.host_resident
 
 
 def test_the_bound_is_not_for_a_plan_of_which_the_host_runs_ops():
     """It may be below."""
-    plain, hosted = simulated([several.made(1)["TRAIN"]], ["liveness:m", "zero_offload:m"], TOY, TOY.memory)
-    assert plain.gap is not None and plain.gap >= 0 and hosted.gap is None and hosted.bound is None
+    plain, host_resident = simulated([several.made(1)["TRAIN"]], ["liveness:m", "zero_offload:m"], TOY, TOY.memory)
+    assert plain.gap is not None and plain.gap >= 0 and host_resident.gap is None and host_resident.bound is None
 
 
 # ---- plans that cannot be
@@ -121,7 +121,7 @@ def test_an_op_whose_bits_the_host_has_not_is_refused_by_name():
     program, titan = several.made(1, optimizer=LAMB((0.9, 0.99, 1e-6)))["TRAIN"], profile("titan_x")
     moments = by_name(program, "conv1.moments_w")
     with pytest.raises(ValueError, match=r"cannot run conv1\.moments_w: .* lamb\.moments of float32 .* on the device"):
-        complete(program, titan, Plan(beside=frozenset([moments])))
+        complete(program, titan, Plan(host_ops=frozenset([moments])))
 
 
 def test_what_the_host_s_op_reads_must_be_there():
@@ -131,11 +131,13 @@ def test_what_the_host_s_op_reads_must_be_there():
     with pytest.raises(
         ValueError, match=r"conv0.update_w at point \d+, which the host runs, reads .*w, which is not on"
     ):
-        planned(program, beside=frozenset([op]))
-    late = Trip(dw, len(program.ops), len(program.ops), None, None)
-    with pytest.raises(ValueError, match=r"reads .*grad, which is not on the host: let a trip bring it there before"):
-        planned(program, beside=frozenset([op]), hosted=frozenset([w]), trips=(late,))
-    verify(planned(program, beside=frozenset([op]), hosted=frozenset([w])))
+        planned(program, host_ops=frozenset([op]))
+    late = OffloadInterval(dw, len(program.ops), len(program.ops), None, None)
+    with pytest.raises(
+        ValueError, match=r"reads .*grad, which is not on the host: let an offload interval bring it there before"
+    ):
+        planned(program, host_ops=frozenset([op]), host_resident=frozenset([w]), offloads=(late,))
+    verify(planned(program, host_ops=frozenset([op]), host_resident=frozenset([w])))
 
 
 def test_what_it_writes_must_live_there():
@@ -143,39 +145,44 @@ def test_what_it_writes_must_live_there():
     op = by_name(program, "conv1.update_w")
     w, momentum = op.writes
     p = program.ops.index(op)
-    trip = Trip(w, p - 1, p, p + 1, p + 2)
+    offload = OffloadInterval(w, p - 1, p, p + 1, p + 2)
     with pytest.raises(
         ValueError, match=r"conv1\.update_w, which the host runs, writes conv1\.w, which lives on the dev"
     ):
-        planned(program, beside=frozenset([op]), hosted=frozenset([momentum]), trips=(trip,))
+        planned(program, host_ops=frozenset([op]), host_resident=frozenset([momentum]), offloads=(offload,))
 
 
-def test_a_device_s_op_needs_a_trip_for_what_the_host_has_made():
-    """The new weight does not come by itself where a policy makes the trips."""
+def test_a_device_s_op_needs_an_offload_for_what_the_host_has_made():
+    """The new weight does not come by itself where a policy makes the offload intervals."""
     program = several.made(1)["TRAIN"]
-    beside = updates(program, TOY, choose(program, TOY, "m"))
-    hosted = frozenset(t for op in beside for t in op.tensors if t in program.carried and t not in program.inputs)
-    (w,) = (t for t in hosted if t.name == "conv1.w")
+    host_ops = updates(program, TOY, choose(program, TOY, "m"))
+    host_resident = frozenset(
+        t for op in host_ops for t in op.tensors if t in program.persistent and t not in program.inputs
+    )
+    (w,) = (t for t in host_resident if t.name == "conv1.w")
     first = next(p for p, op in enumerate(program.ops) if w in op.reads)
     again = replace(
         program, ops=(*program.ops, replace(program.ops[first], name="again", writes=(replace(w, name="y"),)))
     )
-    stays = Trip(w, None, None, first, first)
+    residencies = OffloadInterval(w, None, None, first, first)
     with pytest.raises(ScheduleError, match=r"again reads conv1\.w, which does not hold the value"):
-        verify(planned(again, beside=beside, hosted=hosted, trips=(stays,)))
-    verify(planned(again, beside=beside, hosted=hosted))
+        verify(planned(again, host_ops=host_ops, host_resident=host_resident, offloads=(residencies,)))
+    verify(planned(again, host_ops=host_ops, host_resident=host_resident))
 
 
 def test_a_policy_of_ones_own_may_use_the_word_and_is_told_what_is_wrong(monkeypatch):
     program = several.made(1)["TRAIN"]
 
     def mine(program, costs, budget, algorithms="m"):
-        beside = frozenset(op for op in program.ops if op.during is Pass.UPDATE)
-        return Plan(beside=beside, hosted=frozenset(t for op in beside for t in op.writes) if budget else frozenset())
+        host_ops = frozenset(op for op in program.ops if op.during is Pass.UPDATE)
+        return Plan(
+            host_ops=host_ops,
+            host_resident=frozenset(t for op in host_ops for t in op.writes) if budget else frozenset(),
+        )
 
     mine.__module__ = "mine"
     monkeypatch.setitem(POLICIES, "mine", mine)
     s = arrange([program], "mine:m", TOY).schedules["TRAIN"]
-    assert all(x.stream == "host" for x in s.instructions if isinstance(x, Compute) and x.op in s.plan.beside)
+    assert all(x.stream == "host" for x in s.instructions if isinstance(x, Compute) and x.op in s.plan.host_ops)
     with pytest.raises(PolicyError, match=r"mine.*which the host runs, reads \S+, which is not on the host"):
         arrange([program], "mine:m", replace(TOY, memory=0))

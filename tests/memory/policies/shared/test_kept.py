@@ -86,8 +86,8 @@ def _without(name):
     return lambda plan: {key: value for key, value in plan.items() if key != name}
 
 
-def _trips(**changed):
-    return lambda plan: plan | {"trips": [trip | changed for trip in plan["trips"]]}
+def _offloads(**changed):
+    return lambda plan: plan | {"offloads": [offload | changed for offload in plan["offloads"]]}
 
 
 WRONG = {
@@ -97,8 +97,10 @@ WRONG = {
     "an unknown op": lambda plan: plan | {"order": ["nobody.forward", *plan["order"]]},
     "an unknown algorithm": lambda plan: plan | {"algorithm": {op: ["magic", 7] for op in plan["algorithm"]}},
     "parts of another program": lambda plan: plan | {"parts": [{"count": 2, "ops": ["nobody.forward"]}]},
-    "trips at no point": _trips(back="nobody.forward"),
-    "trips that end before they begin": _trips(back=None, arrive=None),  # this is found by the lowering
+    "offload intervals at no point": _offloads(prefetch_at="nobody.forward"),
+    "offload intervals that end before they begin": _offloads(
+        prefetch_at=None, needed_at=None
+    ),  # this is found by the lowering
     "an op too few": lambda plan: plan | {"order": plan["order"][:-1]},  # and these by the proof
     "another order": lambda plan: plan | {"order": [*plan["order"][1:], plan["order"][0]]},
     "shared bytes": lambda plan: plan | {"share": {name: next(iter(plan["tensors"])) for name in plan["tensors"]}},
@@ -112,7 +114,7 @@ def test_a_kept_plan_that_cannot_be_used_is_made_anew(capsys, wrong):
     first = planned(program, device, budget)
     (file,) = (cache.home() / "plans").iterdir()
     found = json.loads(zlib.decompress(cache.kept(file)))
-    assert found["plan"]["trips"]
+    assert found["plan"]["offloads"]
     cache.keep(file, zlib.compress(json.dumps({**found, "plan": WRONG[wrong](found["plan"])}).encode()), "")
     damaged = file.read_bytes()
     say_once.cache_clear()
@@ -124,7 +126,9 @@ def test_a_kept_plan_that_cannot_be_used_is_made_anew(capsys, wrong):
 def test_a_study_that_proves_nothing_makes_it_anew_too(monkeypatch):
     program, device = chain(), costs()
     first = unproved([program], "best", device, 1 << 19)["TRAIN"]
-    monkeypatch.setattr(kept.plan_file, "plan_of", lambda *args: replace(first.plan, trips=first.plan.trips[:1] * 2))
+    monkeypatch.setattr(
+        kept.plan_file, "plan_of", lambda *args: replace(first.plan, offloads=first.plan.offloads[:1] * 2)
+    )
     assert str(unproved([program], "best", device, 1 << 19)["TRAIN"]) == str(first)
 
 

@@ -74,15 +74,15 @@ def ends(solver):
 
 
 def test_the_device_has_room_for_other_things():
-    with lenet("device") as plain, lenet("host") as hosted:
-        program, other = hosted.session.programs["TRAIN"], plain.session.programs["TRAIN"]
-        state = nbytes(program.hosted)
-        assert state == nbytes(t for t in other.carried if t.role is Role.STATE) > 0
-        assert plain.arrangement.arena - hosted.arrangement.arena > state / 2
-        schedule = hosted.arrangement.schedules["TRAIN"]
+    with lenet("device") as plain, lenet("host") as host_resident:
+        program, other = host_resident.session.programs["TRAIN"], plain.session.programs["TRAIN"]
+        state = nbytes(program.host_resident)
+        assert state == nbytes(t for t in other.persistent if t.role is Role.STATE) > 0
+        assert plain.arrangement.arena - host_resident.arrangement.arena > state / 2
+        schedule = host_resident.arrangement.schedules["TRAIN"]
         moved = copied(schedule.instructions, schedule)
         assert moved["offload_bytes"] == moved["prefetch_bytes"] == state
-        budget = hosted.arrangement.arena
+        budget = host_resident.arrangement.arena
         plain.step(3)
         want = ends(plain)
     with pytest.raises(BudgetError):
@@ -120,8 +120,10 @@ def test_a_schedule_that_leaves_a_state_behind_is_refused():
     plan = complete(program, costs, Plan())
     schedule = place(lower(program, plan))
     verify(schedule)
-    (leaving, *_) = [trip for trip in plan.trips if trip.tensor in program.hosted and trip.back is None]
-    stays = replace(plan, trips=tuple(trip for trip in plan.trips if trip is not leaving))
+    (leaving, *_) = [
+        offload for offload in plan.offloads if offload.tensor in program.host_resident and offload.prefetch_at is None
+    ]
+    stays = replace(plan, offloads=tuple(offload for offload in plan.offloads if offload is not leaving))
     with pytest.raises(ScheduleError, match=r"does not have the final value of .*, which lives there"):
         verify(place(lower(program, stays)))
 

@@ -1,4 +1,5 @@
-"""One launch for many tensors (kernels/each.cuh): how their pieces are numbered, and what its tables point to."""
+"""One launch for many tensors (kernels/multi_tensor.cuh): how their pieces are numbered, and what its tables point
+to."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Scalar, Table, Write
 from minidnn.program import Op, Tensor
 
-PIECE = BLOCK * 16  # values of a piece, as in kernels/each.cuh
+PIECE = BLOCK * 16  # values of a piece, as in kernels/multi_tensor.cuh
 
 S = TypeVar("S")
 

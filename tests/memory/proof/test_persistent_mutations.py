@@ -1,8 +1,9 @@
-"""The proof refuses what is wrong with tensors that live on the host: 500 wrong trips, copies and places, some of them
-right for each program and wrong for all. Independent oracles say which changes are wrong; the others are not counted.
+"""The proof refuses what is wrong with tensors that live on the host: 500 wrong offload intervals, copies and places,
+some of them right for each program and wrong for all. Independent oracles say which changes are wrong; the others are
+not counted.
 
-    pytest -s tests/memory/proof/test_home_mutations.py                            shows them by kinds
-    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_home_mutations.py    tries 50 times as many
+    pytest -s tests/memory/proof/test_persistent_mutations.py                            shows them by kinds
+    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_persistent_mutations.py    tries 50 times as many
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
 from tests.support.examples import TIMES
 from tests.support.hunt import hunted
-from tests.support.mutate_homes import CHANGES, lost
+from tests.support.mutate_persistent import CHANGES, lost
 from tests.support.oracle import broken
 from tests.support.paths import NET_FILES
 from tests.support.programs import costs
@@ -42,13 +43,13 @@ def wrong(schedules: list[Schedule]) -> str | None:
 
 
 @pytest.mark.slow
-def test_500_wrong_homes_are_refused():
+def test_500_wrong_persistent_tensors_are_refused():
     r = random.Random(18)
     nets = [arranged(policy, "all") for policy in ("liveness:m", "vdnn_all:m", "recompute_all:m")]
     nets += [arranged("liveness:m", "host"), arranged("l2l:m", "device"), arranged("best", "device", 0.7)]
     for schedules in nets:
         verify_all(schedules)
         assert wrong(schedules) is None
-        assert any(s.program.hosted for s in schedules)
+        assert any(s.program.host_resident for s in schedules)
     found = hunted(nets, CHANGES, WRONG, r, lambda changed, *_: wrong(changed), lambda changed, _: verify_all(changed))
     assert all(found[change] for change in CHANGES)

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from minidnn.memory.lowering.eager import eager
+from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import homes, place
-from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.lowering.placement import persistent_layout, place
+from minidnn.memory.plan import OffloadInterval, Plan, complete
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule, Wait, aligned
 from minidnn.program import Tensor
 from tests.support.hunt import Change
@@ -27,28 +27,28 @@ Schedules = list[Schedule]
 def lost(schedules: Sequence[Schedule]) -> str | None:
     """An oracle: why these programs, each of which may be right, do not leave to each other what lives across steps.
 
-    It looks at cells of 256 bytes, where a machine finds them: homes at their offsets on the host, all else behind the
-    places of the programs before."""
+    It looks at cells of 256 bytes, where a machine finds them: host-resident tensors at their offsets on the host, all
+    else behind the places of the programs before."""
     base, where, own = 0, [], []
     for s in schedules:
-        hosted, at = set(s.program.hosted), {}
-        if not s.plan.hosted <= hosted:
+        host_resident, at = set(s.program.host_resident), {}
+        if not s.plan.host_resident <= host_resident:
             return f"{s.program.name} does not do what its plan says"
-        for t in hosted:
+        for t in host_resident:
             if t not in s.host_offset:
                 return f"{t.name} has no place in {s.program.name}"
             at[t] = "host", *_cells(s.host_offset[t], t.nbytes)
         for b in s.buffers:
-            if b.home:
-                at[b.stays[0].tensor] = "arena", *_cells(s.offset[b], b.nbytes)
+            if b.persistent:
+                at[b.residencies[0].tensor] = "arena", *_cells(s.offset[b], b.nbytes)
         twice = set(s.program.inputs)
         mine = [
             ("host", *_cells(base + offset, aligned(t.nbytes) * (2 if t in twice else 1)))
             for t, offset in s.host_offset.items()
-            if t not in hosted
+            if t not in host_resident
         ]
         where.append(at)
-        own.append([*mine, *(("arena", *_cells(s.offset[b], b.nbytes)) for b in s.buffers if not b.home)])
+        own.append([*mine, *(("arena", *_cells(s.offset[b], b.nbytes)) for b in s.buffers if not b.persistent)])
         base += s.host_bytes - s.host_shared
     places: dict[Tensor, tuple] = {}
     for s, at in zip(schedules, where, strict=True):
@@ -62,8 +62,8 @@ def lost(schedules: Sequence[Schedule]) -> str | None:
                 return f"{t.name} and {u.name} share bytes"
     for i, s in enumerate(schedules):
         for span in own[i]:
-            for t, home in every:
-                if _meet(span, home) and (span[0] == "host" or t not in where[i]):
+            for t, persistent in every:
+                if _meet(span, persistent) and (span[0] == "host" or t not in where[i]):
                     return f"{s.program.name} writes over {t.name}"
             if any(_meet(span, other) for others in own[:i] for other in others if span[0] == "host"):
                 return f"{s.program.name} writes over another's inputs"
@@ -82,49 +82,56 @@ def _with(schedules: Schedules, old: Schedule, new: Schedule | None) -> Schedule
     return None if new is None else [new if s is old else s for s in schedules]
 
 
-# ---- trips
+# ---- offload intervals
 
 
-def _planned(schedules: Schedules, s: Schedule, trips: Sequence[Trip]) -> Schedules:
-    at = homes(*(other.program for other in schedules))
-    made = place(lower(s.program, replace(s.plan, trips=tuple(trips))), at)
-    return [(eager(made) if s.plan.eager else made) if other is s else other for other in schedules]
+def _planned(schedules: Schedules, s: Schedule, offloads: Sequence[OffloadInterval]) -> Schedules:
+    at = persistent_layout(*(other.program for other in schedules))
+    made = place(lower(s.program, replace(s.plan, offloads=tuple(offloads))), at)
+    return [(asap(made) if s.plan.asap else made) if other is s else other for other in schedules]
 
 
-def _travel(change: Callable[[Trip, random.Random], Trip | None], wanted: Callable[[Trip], bool]) -> Change[Schedules]:
-    """The change that makes another trip of one, or none."""
+def _travel(
+    change: Callable[[OffloadInterval, random.Random], OffloadInterval | None],
+    wanted: Callable[[OffloadInterval], bool],
+) -> Change[Schedules]:
+    """The change that makes another offload interval of one, or none."""
 
     def changed(schedules: Schedules, r: random.Random) -> Schedules | None:
         s = r.choice(schedules)
-        trips = [trip for trip in s.plan.trips if trip.tensor in s.program.hosted and wanted(trip)]
-        if not trips:
+        offloads = [
+            offload for offload in s.plan.offloads if offload.tensor in s.program.host_resident and wanted(offload)
+        ]
+        if not offloads:
             return None
-        trip = r.choice(trips)
-        other = change(trip, r)
-        return _planned(schedules, s, [x for x in (other if y is trip else y for y in s.plan.trips) if x is not None])
+        offload = r.choice(offloads)
+        other = change(offload, r)
+        return _planned(
+            schedules, s, [x for x in (other if y is offload else y for y in s.plan.offloads) if x is not None]
+        )
 
     changed.__name__ = change.__name__
     return changed
 
 
-def never_home(trip: Trip, r: random.Random) -> Trip | None:
+def never_written_back(offload: OffloadInterval, r: random.Random) -> OffloadInterval | None:
     return None
 
 
-def home_without_a_copy(trip: Trip, r: random.Random) -> Trip | None:
-    return replace(trip, out=None)
+def gone_without_a_copy(offload: OffloadInterval, r: random.Random) -> OffloadInterval | None:
+    return replace(offload, offload_at=None)
 
 
-def home_before_the_update(trip: Trip, r: random.Random) -> Trip | None:
-    return replace(trip, out=max(0, trip.out - r.randint(1, 8)))
+def written_back_before_the_update(offload: OffloadInterval, r: random.Random) -> OffloadInterval | None:
+    return replace(offload, offload_at=max(0, offload.offload_at - r.randint(1, 8)))
 
 
-def read_before_it_comes(trip: Trip, r: random.Random) -> Trip | None:
-    return replace(trip, arrive=trip.arrive + r.randint(1, 3))
+def read_before_it_comes(offload: OffloadInterval, r: random.Random) -> OffloadInterval | None:
+    return replace(offload, needed_at=offload.needed_at + r.randint(1, 3))
 
 
-def gone_too_soon(trip: Trip, r: random.Random) -> Trip | None:
-    return replace(trip, free=max(0, trip.free - r.randint(1, 4)))
+def gone_too_soon(offload: OffloadInterval, r: random.Random) -> OffloadInterval | None:
+    return replace(offload, free_at=max(0, offload.free_at - r.randint(1, 4)))
 
 
 # ---- instructions
@@ -134,7 +141,7 @@ def _copies(s: Schedule) -> list[int]:
     return [
         i
         for i, x in enumerate(s.instructions)
-        if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in s.program.hosted
+        if isinstance(x, (Offload, Prefetch)) and x.residency.tensor in s.program.host_resident
     ]
 
 
@@ -168,9 +175,11 @@ def another_is_copied(schedules: Schedules, r: random.Random) -> Schedules | Non
     if not copies:
         return None
     i = r.choice(copies)
-    stays = [stay for b in s.buffers for stay in b.stays if stay is not s.instructions[i].stay]
+    residencies = [
+        residency for b in s.buffers for residency in b.residencies if residency is not s.instructions[i].residency
+    ]
     made = list(s.instructions)
-    made[i] = replace(made[i], stay=r.choice(stays))
+    made[i] = replace(made[i], residency=r.choice(residencies))
     return _with(schedules, s, with_instructions(s, made))
 
 
@@ -193,8 +202,8 @@ def copy_before_the_op(schedules: Schedules, r: random.Random) -> Schedules | No
 # ---- places
 
 
-def _hosting(schedules: Schedules, r: random.Random) -> Schedule:
-    return r.choice([s for s in schedules if len(s.program.hosted) > 1])
+def _with_host_residents(schedules: Schedules, r: random.Random) -> Schedule:
+    return r.choice([s for s in schedules if len(s.program.host_resident) > 1])
 
 
 def _placed(schedules: Schedules, s: Schedule, moved: dict[Tensor, int], **fields) -> Schedules:
@@ -206,25 +215,25 @@ def _placed(schedules: Schedules, s: Schedule, moved: dict[Tensor, int], **field
 
 
 def two_change_places(schedules: Schedules, r: random.Random) -> Schedules | None:
-    s = _hosting(schedules, r)
-    t, u = r.sample(s.program.hosted, 2)
+    s = _with_host_residents(schedules, r)
+    t, u = r.sample(s.program.host_resident, 2)
     return _placed(schedules, s, {t: s.host_offset[u], u: s.host_offset[t]})
 
 
 def elsewhere_in_one_program(schedules: Schedules, r: random.Random) -> Schedules | None:
-    s = _hosting(schedules, r)
-    t = r.choice(s.program.hosted)
+    s = _with_host_residents(schedules, r)
+    t = r.choice(s.program.host_resident)
     return _placed(schedules, s, {t: max(0, s.host_offset[t] + 256 * r.choice([-9, -2, -1, 1, 2, 9]))})
 
 
 def two_at_one_place_in_all(schedules: Schedules, r: random.Random) -> Schedules | None:
-    t, u = r.sample(sorted({t for s in schedules for t in s.program.hosted}, key=lambda t: t.name), 2)
+    t, u = r.sample(sorted({t for s in schedules for t in s.program.host_resident}, key=lambda t: t.name), 2)
     found = []
     for s in schedules:
         made = copy.copy(s)
         made.host_offset = dict(s.host_offset)
-        if t in s.program.hosted:
-            made.host_offset[t] = next(o.host_offset[u] for o in schedules if u in o.program.hosted)
+        if t in s.program.host_resident:
+            made.host_offset[t] = next(o.host_offset[u] for o in schedules if u in o.program.host_resident)
         found.append(made)
     return found
 
@@ -232,8 +241,8 @@ def two_at_one_place_in_all(schedules: Schedules, r: random.Random) -> Schedules
 def an_input_lies_there(schedules: Schedules, r: random.Random) -> Schedules | None:
     """A batch is written over a tensor that lives on the host, perhaps one that only another program knows."""
     s = r.choice(schedules)
-    at = r.choice([offset for o in schedules for t, offset in o.host_offset.items() if t in o.program.hosted])
-    others = [t for t in s.host_offset if t not in s.program.hosted]
+    at = r.choice([offset for o in schedules for t, offset in o.host_offset.items() if t in o.program.host_resident])
+    others = [t for t in s.host_offset if t not in s.program.host_resident]
     return _placed(schedules, s, {r.choice(others): at})
 
 
@@ -243,44 +252,56 @@ def other_bytes_are_shared(schedules: Schedules, r: random.Random) -> Schedules 
 
 
 def no_place(schedules: Schedules, r: random.Random) -> Schedules | None:
-    s = _hosting(schedules, r)
-    made, t = copy.copy(s), r.choice(s.program.hosted)
+    s = _with_host_residents(schedules, r)
+    made, t = copy.copy(s), r.choice(s.program.host_resident)
     made.host_offset = {u: at for u, at in s.host_offset.items() if u != t}
     return [made if other is s else other for other in schedules]
 
 
-def another_home_in_one_program(schedules: Schedules, r: random.Random) -> Schedules | None:
+def another_offset_in_one_program(schedules: Schedules, r: random.Random) -> Schedules | None:
     """One program has on the device what lives on the host in the others."""
-    s = _hosting(schedules, r)
-    t = r.choice(s.program.hosted)
-    if sum(t in o.program.hosted for o in schedules) < 2:
+    s = _with_host_residents(schedules, r)
+    t = r.choice(s.program.host_resident)
+    if sum(t in o.program.host_resident for o in schedules) < 2:
         return None
-    hosted = tuple(u for u in s.program.hosted if u != t)
-    program = replace(s.program, carried=(*s.program.carried, t), hosted=hosted)
+    host_resident = tuple(u for u in s.program.host_resident if u != t)
+    program = replace(s.program, persistent=(*s.program.persistent, t), host_resident=host_resident)
     plan = complete(program, costs(), Plan(algorithm=s.plan.algorithm))
-    at = homes(*(o.program for o in schedules if o is not s), program)
+    at = persistent_layout(*(o.program for o in schedules if o is not s), program)
     return _with(schedules, s, place(lower(program, plan), at))
 
 
 def planned_and_not_done(schedules: Schedules, r: random.Random) -> Schedules | None:
     """The plan has on the host what the schedule has on the device."""
     s = r.choice(schedules)
-    if not s.program.carried:
+    if not s.program.persistent:
         return None
     made = copy.copy(s)
-    made.plan = replace(s.plan, hosted=s.plan.hosted | {r.choice(s.program.carried)})
+    made.plan = replace(s.plan, host_resident=s.plan.host_resident | {r.choice(s.program.persistent)})
     return _with(schedules, s, made)
 
 
-def _leaves(trip: Trip) -> bool:
-    return trip.out is not None and trip.back is None
+def _leaves(offload: OffloadInterval) -> bool:
+    return offload.offload_at is not None and offload.prefetch_at is None
 
 
 CHANGES: tuple[Change[Schedules], ...] = (
-    _travel(never_home, _leaves), _travel(home_without_a_copy, _leaves), _travel(home_before_the_update, _leaves),
-    _travel(read_before_it_comes, lambda trip: trip.arrive is not None),
-    _travel(gone_too_soon, lambda trip: trip.free is not None),
-    copy_left_out, copy_not_awaited, copy_waits_for_nothing, another_is_copied, copy_before_the_op,
-    two_change_places, elsewhere_in_one_program, two_at_one_place_in_all, an_input_lies_there, other_bytes_are_shared,
-    no_place, another_home_in_one_program, planned_and_not_done,
-)  # fmt: skip
+    _travel(never_written_back, _leaves),
+    _travel(gone_without_a_copy, _leaves),
+    _travel(written_back_before_the_update, _leaves),
+    _travel(read_before_it_comes, lambda offload: offload.needed_at is not None),
+    _travel(gone_too_soon, lambda offload: offload.free_at is not None),
+    copy_left_out,
+    copy_not_awaited,
+    copy_waits_for_nothing,
+    another_is_copied,
+    copy_before_the_op,
+    two_change_places,
+    elsewhere_in_one_program,
+    two_at_one_place_in_all,
+    an_input_lies_there,
+    other_bytes_are_shared,
+    no_place,
+    another_offset_in_one_program,
+    planned_and_not_done,
+)

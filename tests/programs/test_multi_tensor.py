@@ -11,9 +11,9 @@ from minidnn.costs import geometry, profile
 from minidnn.memory.planning import arrange
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
-from minidnn.program import EACH, Op, Pass, Program, Role, Tensor
+from minidnn.program import MULTI_TENSOR, Op, Pass, Program, Role, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import each, fused
+from minidnn.programs.fusion import fused, multi_tensor
 from minidnn.programs.spec import TrainSpec
 from minidnn.training.divergence import Diverged
 from minidnn.zoo import find, load
@@ -26,7 +26,7 @@ NETS = [*SMALL_NETS, "lenet", "resnet18"]
 
 
 def several(op: Op) -> bool:
-    return op.kind.endswith(EACH)
+    return op.kind.endswith(MULTI_TENSOR)
 
 
 def loaded(name: str) -> Net:
@@ -48,16 +48,16 @@ def test_each_op_is_still_done_once_and_at_most_a_hundredth_of_the_memory_waits(
     }
     assert len(done) == len(before.ops) > len(after.ops)
     peaks = [arrange([p], "liveness:m", profile("titan_x")).schedules["TRAIN"].live_peak for p in (before, after)]
-    waiting = sum(op.kind.endswith(EACH) for op in after.ops) * 2 * 256 * 100  # alignment of what waits
-    assert peaks[1] <= peaks[0] * (1 + 2 * each.WAITING) + waiting
+    waiting = sum(op.kind.endswith(MULTI_TENSOR) for op in after.ops) * 2 * 256 * 100  # alignment of what waits
+    assert peaks[1] <= peaks[0] * (1 + 2 * multi_tensor.WAITING) + waiting
 
 
 def test_real_nets_have_few():
     for name, format, updates, casts in (("resnet18", "float32", 12, 0), ("resnet18", "bfloat16", 12, 12)):
         ops = fused(apart(name, format), several).ops
         assert sum(op.during is Pass.UPDATE for op in ops) <= updates
-        assert sum(op.kind.startswith(each.CASTS) and op.reads[0].role is Role.PARAM for op in ops) <= casts
-        assert sum(op.kind.startswith(each.STATISTICS) for op in ops) == 1
+        assert sum(op.kind.startswith(multi_tensor.CASTS) and op.reads[0].role is Role.PARAM for op in ops) <= casts
+        assert sum(op.kind.startswith(multi_tensor.STATISTICS) for op in ops) == 1
 
 
 # ---- groups, in programs by hand
@@ -82,7 +82,8 @@ def grouped(p: Program) -> list[list[str]]:
 
 
 def test_a_large_gradient_waits_for_no_other(monkeypatch):
-    monkeypatch.setattr(each, "WAITING", 0.1)  # of 4 * 1123 bytes for weights, and as many as the largest gradient
+    # of 4 * 1123 bytes for weights, and as many as the largest gradient
+    monkeypatch.setattr(multi_tensor, "WAITING", 0.1)
     assert grouped(step(10, 5, 1000, 3, 100, 5)) == [["u0", "u1", "u2"], ["u3", "u4", "u5"]]
     assert grouped(step(10, 1000, 1000, 1000)) == [["u0", "u1"], ["u2"], ["u3"]]
     assert grouped(step(1000)) == [["u0"]]
@@ -93,16 +94,16 @@ def test_where_nothing_lies_between_nothing_waits():
 
 
 def test_the_last_of_a_group_has_its_place_and_its_layer(monkeypatch):
-    monkeypatch.setattr(each, "WAITING", 100)
+    monkeypatch.setattr(multi_tensor, "WAITING", 100)
     (op,) = (op for op in fused(step(1, 1, 50), several).ops if op.during is Pass.UPDATE)
-    assert (op.name, op.kind, op.layer) == ("u2+2", "my.update_each", "l2")
+    assert (op.name, op.kind, op.layer) == ("u2+2", "my.update_multi_tensor", "l2")
     assert [t.name for t in op.reads] == ["w0", "dw0", "rate", "w1", "dw1", "w2", "dw2"]
     assert [one.layer for one in op.members] == ["l0", "l1", "l2"]
     assert "u0" not in geometry(op) and "l0" not in geometry(op), "costs do not depend on names"
 
 
 def test_an_update_stays_before_what_reads_or_writes_its_tensors(monkeypatch):
-    monkeypatch.setattr(each, "WAITING", 100)
+    monkeypatch.setattr(multi_tensor, "WAITING", 100)
     p = step(5, 5, 5)
     w0, dw0 = p.ops[1].reads[:2]
     y = Tensor("y", (5,))
@@ -112,7 +113,7 @@ def test_an_update_stays_before_what_reads_or_writes_its_tensors(monkeypatch):
         Op("clear", "clears", "l", Pass.BACKWARD, (), (dw0,)),
         Op("again", "my.update", "l", Pass.UPDATE, (w0, dw0, RATE), (w0,)),
     ):
-        found = grouped(Program("TRAIN", (*p.ops[:2], op, *p.ops[2:]), p.inputs, p.carried))
+        found = grouped(Program("TRAIN", (*p.ops[:2], op, *p.ops[2:]), p.inputs, p.persistent))
         assert found[0] == ["u0"] and found[-1][-2:] == ["u1", "u2"], op
 
 
@@ -142,8 +143,8 @@ def trained(name: str, policy: str, joins: bool, monkeypatch, format: str = "flo
 @pytest.mark.parametrize(("name", "format"), [("residual", "bfloat16"), ("nested", "float32")])
 def test_the_same_bytes_under_every_policy_whatever_waits(name, format, policy, monkeypatch):
     want = trained(name, "baseline:m", False, monkeypatch, format)
-    for part in (each.WAITING, 100):  # as it is; all updates, all casts and all statistics in one op each
-        monkeypatch.setattr(each, "WAITING", part)
+    for part in (multi_tensor.WAITING, 100):  # as it is; all updates, all casts and all statistics in one op each
+        monkeypatch.setattr(multi_tensor, "WAITING", part)
         assert trained(name, policy, True, monkeypatch, format) == want
 
 
@@ -152,7 +153,7 @@ def test_the_same_bytes_under_every_policy_whatever_waits(name, format, policy, 
 @pytest.mark.parametrize("iter_size", [1, 2])
 def test_the_same_bytes_with_clipping_and_accumulation(clip, iter_size, monkeypatch):
     options = dict(clip_gradients=clip, iter_size=iter_size)
-    monkeypatch.setattr(each, "WAITING", 100)
+    monkeypatch.setattr(multi_tensor, "WAITING", 100)
     for policy in ("liveness:m", "vdnn_all:m"):
         want = trained("residual", policy, False, monkeypatch, **options)
         assert trained("residual", policy, True, monkeypatch, **options) == want
@@ -165,12 +166,12 @@ def test_with_clipping_all_updates_are_one_op():
 
 def test_a_value_that_is_not_finite_is_blamed_on_the_layer_that_owns_it(monkeypatch):
     """A weight beyond float16's largest number: its copy is infinite, and many copies are made by one op."""
-    monkeypatch.setattr(each, "WAITING", 100)
+    monkeypatch.setattr(multi_tensor, "WAITING", 100)
     random = np.random.default_rng(7)
     data = random.standard_normal((8, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 8).astype(np.int32)
     p = dict(base_lr=0.02, momentum=0.9, lr_policy="fixed", max_iter=9, seed=3, data=data, device="reference")
     with minidnn.Solver(loaded("chain"), policy="liveness:m", format="float16", **p) as solver:
-        ops = [op for op in solver.session.programs["TRAIN"].ops if op.kind == "cast.forward_each"]
+        ops = [op for op in solver.session.programs["TRAIN"].ops if op.kind == "cast.forward_multi_tensor"]
         casts = [one for op in ops for one in op.members]
         last = casts[-2]
         assert last.layer != casts[0].layer

@@ -1,5 +1,5 @@
 """Which tensors live on the host because a user wants it: none, the optimizer's state, or all that lives from step to
-step. A plan may send more there (Plan.hosted)."""
+step. A plan may send more there (Plan.host_resident)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minidnn.program import Pass, Program, Role, Tensor
 STATES = "device", "host", "all"  # what `state` may be
 
 
-def at_home(programs: Iterable[Program], state: str) -> frozenset[Tensor]:
+def host_residents(programs: Iterable[Program], state: str) -> frozenset[Tensor]:
     """The tensors of a net's programs that live on the host.
 
     state: one of STATES; "host" means the optimizer's state, which only updates use"""
@@ -24,7 +24,7 @@ def at_home(programs: Iterable[Program], state: str) -> frozenset[Tensor]:
     return frozenset(t for t in movable if t.role is Role.STATE and t not in used)
 
 
-def hosting(programs: dict[str, Program], state: str) -> dict[str, Program]:
+def with_host_residents(programs: dict[str, Program], state: str) -> dict[str, Program]:
     """The same programs, with these tensors on the host."""
-    moved = at_home(programs.values(), state)
-    return {name: program.hosting(moved) for name, program in programs.items()}
+    moved = host_residents(programs.values(), state)
+    return {name: program.with_host_resident(moved) for name, program in programs.items()}

@@ -1,5 +1,5 @@
-"""Chooses the carried tensors that live on the host: those that the bound's solution sends there, if the plan is then
-quicker by enough to pay.
+"""Chooses the persistent tensors that live on the host: those that the bound's solution sends there, if the plan is
+then quicker by enough to pay.
 
 First comes a plan with all of them on the device. It is taken if the bound shows that no plan could be much quicker.
 Otherwise there are four candidate sets: tensors whose share on the device is below 0.5 in the linear program's
@@ -17,8 +17,8 @@ from functools import cached_property
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound, Relaxed
-from minidnn.memory.joint.facts import SMALL, Facts
-from minidnn.memory.joint.planner import NEAR, Found, Planner
+from minidnn.memory.joint.index import SMALL, Index
+from minidnn.memory.joint.planner import NEAR, Candidate, Planner
 from minidnn.memory.lowering.host import fixed
 from minidnn.memory.plan import Plan
 from minidnn.memory.schedule import aligned
@@ -29,8 +29,8 @@ SHORT = 300  # ops: in longer programs only the most promising set is planned
 PARTS = 0.5, 0.999  # tensors with a smaller share on the device form a candidate set
 
 
-class Hosting:
-    """Plans one program on one device, with its carried tensors at home where that is quickest.
+class HostResidents:
+    """Plans one program on one device, with its persistent tensors on the device or the host, where that is quickest.
 
     All programs of a net then have them there (memory/planning.py). So a program that trains decides by seconds; TEST
     sends nothing to the host that it has room for.
@@ -46,54 +46,54 @@ class Hosting:
     ) -> None:
         """`small`, `tell`, `search`: as for Planner. Raises as it does."""
         self.program, self.costs, self.small, self.tell, self.search = program, costs, small, tell, search
-        self.facts = Facts(program, costs, small)
+        self.index = Index(program, costs, small)
         self.movable = program.movable if costs.staging is None else frozenset()  # a ring is there to pin less
         self.trains = any(op.during is Pass.BACKWARD for op in program.ops)
-        self.bound = LowerBound(self.facts)
+        self.bound = LowerBound(self.index)
         self._planners: dict[frozenset[Tensor], Planner] = {}
 
-    def planner(self, hosted: frozenset[Tensor]) -> Planner:
+    def planner(self, host_resident: frozenset[Tensor]) -> Planner:
         """The planner of the program with these tensors on the host."""
-        if hosted not in self._planners:
-            program = self.program.hosting(hosted)
-            self._planners[hosted] = Planner(program, self.costs, self.small, self.tell, search=self.search)
-        return self._planners[hosted]
+        if host_resident not in self._planners:
+            program = self.program.with_host_resident(host_resident)
+            self._planners[host_resident] = Planner(program, self.costs, self.small, self.tell, search=self.search)
+        return self._planners[host_resident]
 
-    def within(self, budget: int) -> Found | None:
+    def within(self, budget: int) -> Candidate | None:
         """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
         nowhere = frozenset[Tensor]()
-        found = self._with(nowhere, budget)
+        result = self._with(nowhere, budget)
         relaxed = self.bound.relaxed(budget)
         if relaxed is None:
             return None
-        sets = self._sets(relaxed, budget, math.inf if found is None else found.seconds)
-        for hosted in sets if found is None or self.trains else ():
-            self.tell(f"{len(hosted)} tensors on the host")
-            other = self._with(hosted, budget)
-            if other is not None and (found is None or other.seconds * (1 + PAYS) < found.seconds):
-                found = other
+        sets = self._sets(relaxed, budget, math.inf if result is None else result.seconds)
+        for host_resident in sets if result is None or self.trains else ():
+            self.tell(f"{len(host_resident)} tensors on the host")
+            other = self._with(host_resident, budget)
+            if other is not None and (result is None or other.seconds * (1 + PAYS) < result.seconds):
+                result = other
             if other is not None and len(self.program.ops) > SHORT:
                 break
-        if found is None and self.most not in (nowhere, *sets):
-            found = self._with(self.most, budget)
-        if found is None:
+        if result is None and self.most not in (nowhere, *sets):
+            result = self._with(self.most, budget)
+        if result is None:
             return None
-        far = self.search and found.seconds > relaxed.bound.seconds * NEAR
-        return replace(found, bound=(far and self.bound.closest(budget)) or relaxed.bound)
+        far = self.search and result.seconds > relaxed.bound.seconds * NEAR
+        return replace(result, bound=(far and self.bound.closest(budget)) or relaxed.bound)
 
-    def _with(self, hosted: frozenset[Tensor], budget: int) -> Found | None:
+    def _with(self, host_resident: frozenset[Tensor], budget: int) -> Candidate | None:
         """The plan found with these tensors on the host."""
-        found = self.planner(hosted).within(budget)
-        return None if found is None else replace(found, plan=replace(found.plan, hosted=hosted))
+        result = self.planner(host_resident).within(budget)
+        return None if result is None else replace(result, plan=replace(result.plan, host_resident=host_resident))
 
     def leanest(self) -> Plan:
         """The plan with the lowest arena found, whatever its seconds: all lives on the host that can. Where the host
         has too little room for that, tensors that travel may need it more."""
         sets = dict.fromkeys((self.most, frozenset[Tensor]()) if self.most < self.movable else (self.most,))
-        plans = [(self.planner(hosted).leanest(), hosted) for hosted in sets]
+        plans = [(self.planner(host_resident).leanest(), host_resident) for host_resident in sets]
         if len(plans) > 1:
             plans.sort(key=lambda found: self.planner(found[1]).arena(found[0], 0))
-        return replace(plans[0][0], hosted=plans[0][1])
+        return replace(plans[0][0], host_resident=plans[0][1])
 
     @cached_property
     def most(self) -> frozenset[Tensor]:
@@ -104,12 +104,12 @@ class Hosting:
         """The tensors that the host has room for, the largest first."""
         if self.costs.host is None:
             return tensors
-        left, found = self.costs.host - fixed(self.program), []
+        left, result = self.costs.host - fixed(self.program), []
         for t in sorted(tensors, key=lambda t: (-t.nbytes, t.name)):
             if aligned(t.nbytes) <= left:
-                found.append(t)
+                result.append(t)
                 left -= aligned(t.nbytes)
-        return frozenset(found)
+        return frozenset(result)
 
     def _updated(self) -> frozenset[Tensor]:
         """The tensors that only updates use: the optimizer's state."""
@@ -124,13 +124,13 @@ class Hosting:
     def _sets(self, relaxed: Relaxed, budget: int, seconds: float) -> list[frozenset[Tensor]]:
         """Sets of tensors with which a plan on the host may take less than `seconds`: the smaller first, but those last
         whose bound is above another's."""
-        of_answer = (frozenset(t for t, home in relaxed.home.items() if home < part) for part in PARTS)
+        of_answer = (frozenset(t for t, on_device in relaxed.on_device.items() if on_device < part) for part in PARTS)
         small, updated = self._small(), self._updated()
         sets = *of_answer, updated - small, self.movable - small
         bounds: dict[frozenset[Tensor], float] = {}
-        for hosted in dict.fromkeys(self._with_room(s & self.movable) for s in sets):
-            bound = self.planner(hosted).bound.at(budget) if hosted else None
+        for host_resident in dict.fromkeys(self._with_room(s & self.movable) for s in sets):
+            bound = self.planner(host_resident).bound.at(budget) if host_resident else None
             if bound is not None and bound.seconds * (1 + PAYS) < seconds:
-                bounds[hosted] = bound.seconds
+                bounds[host_resident] = bound.seconds
         least = min(bounds.values(), default=0.0)
-        return sorted(bounds, key=lambda hosted: bounds[hosted] > least * (1 + PAYS))
+        return sorted(bounds, key=lambda host_resident: bounds[host_resident] > least * (1 + PAYS))

@@ -9,8 +9,8 @@ import pytest
 import minidnn
 from minidnn.backends.cuda.recipe import Read, Table, Write
 from minidnn.nets.net import Net
-from minidnn.program import EACH
-from minidnn.programs.fusion import each
+from minidnn.program import MULTI_TENSOR
+from minidnn.programs.fusion import multi_tensor
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.cuda.op_examples import all_examples
@@ -60,14 +60,14 @@ def trained(made: Net, policy: str, fuse: bool, format: str, seed: int = 0) -> t
         for _ in range(4):
             solver.step()
         assert device.api.replays, "the table is part of the graph"
-        found = [len(op.members) for op in solver.session.programs["TRAIN"].ops if op.kind.endswith(EACH)]
+        found = [len(op.members) for op in solver.session.programs["TRAIN"].ops if op.kind.endswith(MULTI_TENSOR)]
         return {name: array.tobytes() for name, array in solver.values().items()}, found
 
 
 @pytest.mark.parametrize("format", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("layers", "bias"), [(1, False), pytest.param(65, True, marks=pytest.mark.slow)])
 def test_nets_with_one_parameter_or_very_many(layers, bias, format, monkeypatch):
-    monkeypatch.setattr(each, "WAITING", 100)
+    monkeypatch.setattr(multi_tensor, "WAITING", 100)
     if format != "float32":
         pytest.importorskip("ml_dtypes")
     want, none = trained(net(layers, bias), "baseline:m", False, format)

@@ -5,8 +5,8 @@
 
 #include "common.cuh"
 
-constexpr int EACH_BLOCK = 256, FOURS = 4;  // threads of a block; four values at a time that a thread takes of a piece
-constexpr int PIECE = EACH_BLOCK * FOURS * 4;
+constexpr int MULTI_TENSOR_BLOCK = 256, FOURS = 4;  // threads of a block; four values at a time that a thread takes of a piece
+constexpr int PIECE = MULTI_TENSOR_BLOCK * FOURS * 4;
 
 // The tensor of a piece: the last whose first piece is not behind it. `first` rises from 0 on.
 template <class Table>
@@ -31,7 +31,7 @@ __device__ inline void each_piece(const Table& table, int count, int pieces, F f
 }
 
 // The i-th four values of a piece for this thread are those at (returned) * 4.
-__device__ inline int64 four_of(int64 begin, int i) { return begin / 4 + i * EACH_BLOCK + threadIdx.x; }
+__device__ inline int64 four_of(int64 begin, int i) { return begin / 4 + i * MULTI_TENSOR_BLOCK + threadIdx.x; }
 
 // The index of this thread's single value behind the last four of a tensor; at least `end` if it has none.
 __device__ inline int64 rest_of(int64 end) { return end / 4 * 4 + threadIdx.x; }
@@ -41,7 +41,7 @@ template <class Y, class F, class... X>
 __device__ inline void map_piece(int64 begin, int64 end, Y* y, F f, const X*... x) {
     constexpr int W = WIDTH<Y, X...>;
     int64 i = begin / W + threadIdx.x;
-    if (end - begin == PIECE) return map_many<W, PIECE / EACH_BLOCK / W>(i, EACH_BLOCK, y, f, x...);
-    for (; i < end / W; i += EACH_BLOCK) map_many<W, 1>(i, 0, y, f, x...);
+    if (end - begin == PIECE) return map_many<W, PIECE / MULTI_TENSOR_BLOCK / W>(i, MULTI_TENSOR_BLOCK, y, f, x...);
+    for (; i < end / W; i += MULTI_TENSOR_BLOCK) map_many<W, 1>(i, 0, y, f, x...);
     if (int64 rest = end / W * W + threadIdx.x; rest < end) store(y, rest, f(load(x, rest)...));
 }

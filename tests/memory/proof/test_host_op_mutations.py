@@ -2,8 +2,8 @@
 weight's copy is lost or too early; the op runs twice, on a stale gradient, by another algorithm, on another stream. An
 independent oracle says which of the changed schedules are wrong; the others are not counted.
 
-    pytest -s tests/memory/proof/test_beside_mutations.py                            shows them by kinds
-    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_beside_mutations.py    tries 50 times as many
+    pytest -s tests/memory/proof/test_host_op_mutations.py                            shows them by kinds
+    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_host_op_mutations.py    tries 50 times as many
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minidnn.program import Op, Pass, Program, Role, Tensor
 from tests.support import several
 from tests.support.examples import TIMES
 from tests.support.hunt import hunted
-from tests.support.mutate_beside import CHANGES, by_host, dropped_wait, early
+from tests.support.mutate_host_ops import CHANGES, by_host, dropped_wait, early
 from tests.support.oracle import broken
 from tests.support.programs import chain, costs
 
@@ -33,7 +33,7 @@ WRONG = 500 * TIMES
 
 def looked_at(program: Program) -> Program:
     """The program with ops at its end that read each new weight on the device."""
-    weights = [t for t in program.carried if t.role is Role.PARAM]
+    weights = [t for t in program.persistent if t.role is Role.PARAM]
     looks = [
         Op(f"{w.name}.look", "identity.forward", "look", Pass.UPDATE, (w,), (Tensor(f"{w.name}.seen", w.shape),))
         for w in weights
@@ -41,11 +41,13 @@ def looked_at(program: Program) -> Program:
     return replace(program, ops=(*program.ops, *looks))
 
 
-def home(program: Program) -> Schedule:
-    """By a plan that says what the host runs and no trip."""
-    beside = updates(program, costs(), choose(program, costs(), "m"))
-    hosted = frozenset(t for op in beside for t in op.tensors if t in program.carried and t not in program.inputs)
-    plan = complete(program, costs(), Plan(hosted=hosted, beside=beside))
+def persistent(program: Program) -> Schedule:
+    """By a plan that says what the host runs and no offload."""
+    host_ops = updates(program, costs(), choose(program, costs(), "m"))
+    host_resident = frozenset(
+        t for op in host_ops for t in op.tensors if t in program.persistent and t not in program.inputs
+    )
+    plan = complete(program, costs(), Plan(host_resident=host_resident, host_ops=host_ops))
     return place(lower(program, plan))
 
 
@@ -54,13 +56,13 @@ def planned(program: Program, bandwidth: float) -> Schedule:
 
 
 def schedules(all_: bool) -> list[Schedule]:
-    small = [home(chain(2)), home(looked_at(chain(2))), planned(chain(2), 2e8)]
+    small = [persistent(chain(2)), persistent(looked_at(chain(2))), planned(chain(2), 2e8)]
     made = {case: several.made(1, case)["TRAIN"] for case in ("plain", "clipped", "summed")}
     made["lamb"] = several.made(1, "plain", optimizer=LAMB((0.9, 0.99, 1e-6), 0.01))["TRAIN"]
     if not all_:
         return [*small, planned(made["plain"], 2e9)]
     large = [f(p) for p in made.values() for f in (lambda p: planned(p, 2e8), lambda p: planned(p, 2e9))]
-    return [*small, *large, *(home(looked_at(p)) for p in made.values())]
+    return [*small, *large, *(persistent(looked_at(p)) for p in made.values())]
 
 
 def test_500_wrong_schedules_of_ops_of_the_host_are_refused():

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from minidnn.memory.lowering.lower import Lowering, group, issue, residencies
+from minidnn.memory.lowering.lower import Lowering, group, issue, residencies_of
 from minidnn.memory.lowering.ranges import Ranges
-from minidnn.memory.schedule import Buffer, Compute, Schedule, Stay
+from minidnn.memory.schedule import Buffer, Compute, Residency, Schedule
 
 
-class _Eager(Lowering):
+class _Asap(Lowering):
     """The lowering, with the offset of every buffer."""
 
     def __init__(self, offset: Mapping[Buffer, int]) -> None:
@@ -40,20 +40,20 @@ class _Eager(Lowering):
         if users:
             self.freed.put(self.offset[b], self.offset[b] + b.nbytes, users)
 
-    def former_users(self, s: Stay) -> Iterable[int | None]:
+    def former_users(self, s: Residency) -> Iterable[int | None]:
         b = s.buffer
-        if b.stays[0] is not s:  # a slot: its former member may have been written and not freed
+        if b.residencies[0] is not s:  # a slot: its former member may have been written and not freed
             return super().former_users(s)
         lo = self.offset[b]
-        found = self.freed.ranges[self.freed.over(lo, lo + b.nbytes)]
-        return [index for _, _, users in found for index in users]
+        result = self.freed.ranges[self.freed.over(lo, lo + b.nbytes)]
+        return [index for _, _, users in result for index in users]
 
 
-def eager(schedule: Schedule) -> Schedule:
+def asap(schedule: Schedule) -> Schedule:
     """The schedule with copies back that wait for the former users of their bytes alone. It has no ring."""
     assert schedule.staging is None
-    stays = residencies(schedule.program, schedule.plan)
-    buffers = group(schedule.program, schedule.plan, stays)
+    residencies = residencies_of(schedule.program, schedule.plan)
+    buffers = group(schedule.program, schedule.plan, residencies)
     offset = {b: schedule.offset[placed] for b, placed in zip(buffers, schedule.buffers, strict=True)}
-    made = issue(schedule.program, schedule.plan, stays, buffers, _Eager(offset))
+    made = issue(schedule.program, schedule.plan, residencies, buffers, _Asap(offset))
     return replace(schedule, instructions=made.instructions, buffers=made.buffers, points=made.points, offset=offset)

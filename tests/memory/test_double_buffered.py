@@ -1,4 +1,4 @@
-"""Early inputs: the device has them when the step begins, each in one of two places, whatever the policy."""
+"""Double-buffered inputs: the device has them when the step begins, each in one of two places, whatever the policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ TURNS = ["ACCUMULATE", "TRAIN", "ACCUMULATE", "TEST", "TRAIN", "TEST", "ACCUMULA
 
 def made(net: str, device=None):
     fuses = device.fuses if device is not None else None
-    return list(programs(load(NET_FILES / f"{net}.yaml"), SPEC, ("TRAIN", "TEST"), fuses=fuses, early=True).values())
+    return list(
+        programs(load(NET_FILES / f"{net}.yaml"), SPEC, ("TRAIN", "TEST"), fuses=fuses, double_buffered=True).values()
+    )
 
 
 def write(machine: Machine, name: str, seed: int) -> None:
@@ -40,10 +42,11 @@ def write(machine: Machine, name: str, seed: int) -> None:
 
 
 def trained(net: str, arrangement, device) -> dict[str, bytes]:
-    """What is carried, and each step's outputs, after some steps of all programs. A batch is written during a step."""
+    """What is persistent, and each step's outputs, after some steps of all programs. A batch is written during a
+    step."""
     with Machine(device, arrangement, debug=True, delays=1e-3) as m:
         weights = load(NET_FILES / f"{net}.yaml").initial(seed=1)
-        for t in m.homes:
+        for t in m.persistent:
             m.set(t, weights[t.name].reshape(t.shape) if t.name in weights else np.zeros(t.shape, t.dtype))
         found = {}
         write(m, TURNS[0], 0)
@@ -51,42 +54,42 @@ def trained(net: str, arrangement, device) -> dict[str, bytes]:
             following = TURNS[(k + 1) % len(TURNS)]
             m.step(name, meanwhile=lambda k=k, following=following: write(m, following, k + 1))
             found |= {f"{k} {t.name}": m.read(t, name).tobytes() for t in arrangement.schedules[name].program.outputs}
-        return found | {t.name: m.get(t).tobytes() for t in m.homes}
+        return found | {t.name: m.get(t).tobytes() for t in m.persistent}
 
 
 @pytest.mark.parametrize(
     "policy", usual_are(["vdnn_all:m"], ["baseline:m", *FEW, "superneurons_memory:p", "sqrt_n:p", "vdnn_pp:m"])
 )
 @pytest.mark.parametrize("net", usual_are(["residual"], ["residual", "inception"]))
-def test_policies_train_to_the_same_bytes_as_with_trips(net, policy):
+def test_policies_train_to_the_same_bytes_as_with_offloads(net, policy):
     device = ReferenceDevice()
     early, costs = made(net, device), estimate(device)
-    assert [bool(p.early) for p in early] == [True, True, False]
-    late = arrange([p.late() for p in early], "baseline:m", costs)
+    assert [bool(p.double_buffered) for p in early] == [True, True, False]
+    late = arrange([p.synchronous_inputs() for p in early], "baseline:m", costs)
     assert trained(net, arrange(early, policy, costs), device) == trained(net, late, device)
 
 
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("net", usual_are(["lenet", "inception"], SMALL_NETS))
-def test_they_have_two_places_and_make_no_trip(net, policy):
+def test_they_have_two_places_and_make_no_offload(net, policy):
     """The proof is part of `arrange`."""
     for name, s in arrange(made(net), policy, estimate(ReferenceDevice())).schedules.items():
-        early = s.program.early
-        homes = {b.stays[0].tensor: b for b in s.buffers if b.home}
-        assert all(homes[t].nbytes == 2 * aligned(t.nbytes) for t in early), name
-        assert not [x for x in s.instructions if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in early]
+        early = s.program.double_buffered
+        persistent = {b.residencies[0].tensor: b for b in s.buffers if b.persistent}
+        assert all(persistent[t].nbytes == 2 * aligned(t.nbytes) for t in early), name
+        assert not [x for x in s.instructions if isinstance(x, (Offload, Prefetch)) and x.residency.tensor in early]
         assert (early == set(s.program.inputs)) == (name != "TEST")
 
 
-def test_a_budget_without_room_for_two_places_has_trips(tmp_path):
+def test_a_budget_without_room_for_two_places_has_offloads(tmp_path):
     costs, early = estimate(ReferenceDevice()), made("lenet")
-    late = [p.late() for p in early]
+    late = [p.synchronous_inputs() for p in early]
     most, least = (arrange(p, "liveness:m", costs).arena for p in (early, late))
     assert least < most
     kept = arrange(early, "liveness:m", costs, most)
-    assert kept.schedules["TRAIN"].program.early
+    assert kept.schedules["TRAIN"].program.double_buffered
     tight = arrange(early, "liveness:m", costs, most - 1)
-    assert not any(s.program.early for s in tight.schedules.values())
+    assert not any(s.program.double_buffered for s in tight.schedules.values())
     assert str(tight.schedules["TRAIN"]) == str(arrange(late, "liveness:m", costs, most - 1).schedules["TRAIN"])
     with pytest.raises(BudgetError) as refused:
         arrange(early, "liveness:m", costs, least - 1)
@@ -94,9 +97,9 @@ def test_a_budget_without_room_for_two_places_has_trips(tmp_path):
 
 
 def test_a_plan_file_fits_both(tmp_path):
-    """It was made for one of them. Its trips of inputs do not matter where inputs are early."""
+    """It was made for one of them. Its offload intervals of inputs do not matter where inputs are early."""
     costs, early = estimate(ReferenceDevice()), made("lenet")
-    late = [p.late() for p in early]
+    late = [p.synchronous_inputs() for p in early]
     for k, those in enumerate((early, late)):
         saved = tmp_path / f"{k}.plan"
         plan_file.save(saved, arrange(those, "vdnn_all:m", costs), costs)

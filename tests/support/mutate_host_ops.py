@@ -22,7 +22,7 @@ def by_host(s: Schedule) -> list[int]:
 def copies(s: Schedule, kind: type) -> list[int]:
     """The positions of the copies of what these ops use."""
     used = {t for i in by_host(s) for t in s.instructions[i].op.tensors}  # type: ignore[union-attr]
-    return [i for i, x in enumerate(s.instructions) if isinstance(x, kind) and x.stay.tensor in used]
+    return [i for i, x in enumerate(s.instructions) if isinstance(x, kind) and x.residency.tensor in used]
 
 
 def _waits(s: Schedule) -> list[int]:
@@ -53,7 +53,7 @@ def dropped_wait(s: Schedule, r: random.Random) -> Schedule | None:
 def earlier_wait(s: Schedule, r: random.Random) -> Schedule | None:
     i = r.choice(_waits(s))
     on = s.instructions[i].on  # type: ignore[union-attr]
-    before = [k for k in range(on) if hasattr(s.instructions[k], "stay") or isinstance(s.instructions[k], Compute)]
+    before = [k for k in range(on) if hasattr(s.instructions[k], "residency") or isinstance(s.instructions[k], Compute)]
     return _changed(s, i, on=r.choice(before[-30:])) if before else None
 
 
@@ -97,19 +97,19 @@ def other_time_in(s: Schedule, r: random.Random) -> Schedule | None:
     return _moved(s, r.choice(found), r.choice([-1, 1]) * r.choice([*FAR, 300])) if found else None
 
 
-def other_stay(s: Schedule, r: random.Random) -> Schedule | None:
+def other_residency(s: Schedule, r: random.Random) -> Schedule | None:
     """Another tensor of the same size is copied, as a stale gradient."""
     i = r.choice([*copies(s, Offload), *copies(s, Prefetch)])
-    old = s.instructions[i].stay  # type: ignore[union-attr]
-    like = [y for b in s.buffers for y in b.stays if y.tensor.nbytes == old.tensor.nbytes and y is not old]
-    return _changed(s, i, stay=r.choice(like)) if like else None
+    old = s.instructions[i].residency  # type: ignore[union-attr]
+    like = [y for b in s.buffers for y in b.residencies if y.tensor.nbytes == old.tensor.nbytes and y is not old]
+    return _changed(s, i, residency=r.choice(like)) if like else None
 
 
 def other_op(s: Schedule, r: random.Random) -> Schedule | None:
     """The host runs another op in its stead."""
     i = r.choice(by_host(s))
     rest = [op for op in s.plan.order if op is not s.instructions[i].op]  # type: ignore[union-attr]
-    mine = [op for op in rest if op in s.plan.beside]
+    mine = [op for op in rest if op in s.plan.host_ops]
     return _changed(s, i, op=r.choice(mine if mine and r.random() < 0.7 else rest))
 
 
@@ -145,5 +145,5 @@ def homeless(s: Schedule, r: random.Random) -> Schedule | None:
 
 CHANGES: tuple[Change[Schedule], ...] = (
     dropped_wait, earlier_wait, other_stream_waits, dropped, repeated, early, late, late_gradient, other_time_in,
-    other_stay, other_op, other_algorithm, other_stream, other_place, homeless,
+    other_residency, other_op, other_algorithm, other_stream, other_place, homeless,
 )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Kernels of ops that do several ops of one kind (program.Each): each of them after the other."""
+"""Kernels of ops that do several ops of one kind (program.MultiTensor): each of them after the other."""
 
 from __future__ import annotations
 
 from functools import wraps
 
 
-def each(kernel):
+def multi_tensor(kernel):
     """The kernel for several ops from the one for a single op."""
 
     @wraps(kernel)
