@@ -55,7 +55,7 @@ def test_a_bound_is_computed_once_and_only_for_what_keeps_the_budget(monkeypatch
 
 
 def test_a_plan_whose_ops_the_host_runs_has_no_bound():
-    schedule = SimpleNamespace(plan=SimpleNamespace(beside={"an op"}))
+    schedule = SimpleNamespace(plan=SimpleNamespace(host_ops={"an op"}))
     one = Outcome("any", SimpleNamespace(schedules={"TRAIN": schedule}), costs())
     one.set_bound(1.0)
     assert one.bound is None and one.gap is None

@@ -51,6 +51,6 @@ def feed(made: Machine, iteration: int = 0) -> None:
         made.write(t, value, "TRAIN")
 
 
-def carried(made: Machine) -> dict[str, np.ndarray]:
+def persistent(made: Machine) -> dict[str, np.ndarray]:
     program = made.arrangement.schedules["TRAIN"].program
     return {t.name: np.array(made.get(t)) for t in program.lasting}

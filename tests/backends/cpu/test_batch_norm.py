@@ -14,7 +14,7 @@ from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native.binding import NAME
 from minidnn.programs.fusion import kinds
 from minidnn.programs.fusion.normalization import KINDS
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.op_examples import Example, Maker, attrs, compiled, run, scaled
 
 EPS = 1e-5
@@ -153,6 +153,6 @@ def test_trains_as_without_fusion(device):
             for iteration in range(1, 4):
                 made.step("TRAIN")
                 feed(made, iteration)
-            ends.append(carried(made))
+            ends.append(persistent(made))
     for name, want in ends[1].items():
         assert np.abs(ends[0][name] - want).max() <= 1e-4 * max(1e-2, np.abs(want).max()), name

@@ -17,7 +17,7 @@ from minidnn.backends.cpu.onednn.dnnl import Dnnl
 from minidnn.backends.reference import KERNELS, ReferenceDevice
 from minidnn.program import Algorithm, MultiTensor, Op, Pass, Tensor
 from tests.support.cpu_kinds import ALL, by_kind, close, spoiled
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.op_examples import Example, bare, expected, place, run
 from tests.support.paths import ROOT, SUPPORT
 
@@ -163,7 +163,7 @@ def test_training_agrees_with_the_reference(device, net):
             for iteration in range(1, 4):
                 made.step("TRAIN")
                 feed(made, iteration)
-            ends.append(carried(made))
+            ends.append(persistent(made))
     for name, want in ends[1].items():
         assert np.abs(ends[0][name] - want).max() <= 1e-4 * max(1e-2, np.abs(want).max()), name
 
@@ -304,10 +304,10 @@ def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
         program = made.arrangement.schedules["TRAIN"].program
         w = next(t for t in program.persistent if t.name == f"{layer}.w")
         made.set(w, np.full(w.shape, np.nan, np.float32))
-        before = carried(made)
+        before = persistent(made)
         made.step("TRAIN")
         assert not any(np.isfinite(made.read(t, "TRAIN")).all() for t in program.outputs if t.name == "objective")
-        assert all(np.array_equal(x, before[name], equal_nan=True) for name, x in carried(made).items())
+        assert all(np.array_equal(x, before[name], equal_nan=True) for name, x in persistent(made).items())
 
 
 def test_onednn_is_not_asked_for_images_so_large_that_its_answer_takes_minutes(device, monkeypatch):

@@ -19,7 +19,7 @@ from minidnn.backends.cuda.device import KernelFailed
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.training.divergence import Diverged
 from minidnn.training.events import Ended, Saved, Step
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device
 from tests.support.paths import NET_FILES
@@ -44,7 +44,7 @@ def one_by_one(m, steps: int = STEPS) -> tuple[list[dict[str, bytes]], dict[str,
         feed(m, k)
         m.step("TRAIN")
         found.append(outputs(m))
-    return found, {name: value.tobytes() for name, value in carried(m).items()}
+    return found, {name: value.tobytes() for name, value in persistent(m).items()}
 
 
 def ahead(m, steps: int = STEPS) -> tuple[list[dict[str, bytes]], dict[str, bytes]]:
@@ -53,7 +53,7 @@ def ahead(m, steps: int = STEPS) -> tuple[list[dict[str, bytes]], dict[str, byte
     for k in range(steps):
         m.launch("TRAIN", meanwhile=lambda k=k: feed(m, k + 1))
         found.append(outputs(m))
-    return found, {name: value.tobytes() for name, value in carried(m).items()}
+    return found, {name: value.tobytes() for name, value in persistent(m).items()}
 
 
 @cache
@@ -101,13 +101,13 @@ def test_all_that_looks_at_the_machine_sees_the_step_done():
         assert not device.api.pending
     with machine("lenet", fake_device(), "vdnn_all:m") as m:
         _, values = one_by_one(m, STEPS + 2)
-        assert {n: v.tobytes() for n, v in carried(m).items()} == values != want[1]
+        assert {n: v.tobytes() for n, v in persistent(m).items()} == values != want[1]
     with machine("lenet", fake_device(1), "vdnn_all:m") as m:
         ahead(m, 3)
-        again = carried(m)
+        again = persistent(m)
     with machine("lenet", fake_device(2), "vdnn_all:m") as m:
         one_by_one(m, 3)
-        assert {n: v.tobytes() for n, v in carried(m).items()} == {n: v.tobytes() for n, v in again.items()}
+        assert {n: v.tobytes() for n, v in persistent(m).items()} == {n: v.tobytes() for n, v in again.items()}
 
 
 def test_inputs_that_are_not_written_again_keep_their_values():
@@ -118,7 +118,7 @@ def test_inputs_that_are_not_written_again_keep_their_values():
                 data = next(t for t in m.loaded["TRAIN"].schedule.program.inputs if t.name == "data")
                 if k % 2:
                     m.write(data, np.full(data.shape, k, np.float32), "TRAIN")
-            return {name: value.tobytes() for name, value in carried(m).items()}
+            return {name: value.tobytes() for name, value in persistent(m).items()}
 
     assert run(lambda m: m.launch("TRAIN")) == run(lambda m: m.step("TRAIN"))
 
@@ -131,7 +131,7 @@ def test_it_can_be_closed_with_a_step_in_flight():
             m.launch("TRAIN", meanwhile=lambda k=k: feed(m, k + 1))
         assert device.api.pending
     assert not device.api.pending and not device.api.allocated and not device.api.events and not device.api.graphs
-    assert {name: value.tobytes() for name, value in carried(m).items()} == want[1]
+    assert {name: value.tobytes() for name, value in persistent(m).items()} == want[1]
 
 
 # ---- what must not be left out
@@ -216,7 +216,7 @@ def test_a_launch_that_is_refused_names_its_op_and_leaves_a_device_that_can_be_u
         assert not device.api.pending and not m.runtime.broken
         refusing = False
         ahead(m, 2)
-    assert all(np.isfinite(v).all() for v in carried(m).values())
+    assert all(np.isfinite(v).all() for v in persistent(m).values())
     assert not device.api.allocated and not device.api.events
 
 

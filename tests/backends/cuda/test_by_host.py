@@ -17,7 +17,7 @@ from minidnn.memory.execution import binding
 from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import BLOCK, Fetch, Stash, aligned
 from tests.backends.cuda.test_device import STEPS, baseline, trained
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.cuda.races import arranged, check_life, hunt, subject
@@ -206,7 +206,7 @@ def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeyp
         for k in range(2):
             feed(m, k)
             m.step("TRAIN")
-        before, fails, done = carried(m), True, len(calls)
+        before, fails, done = persistent(m), True, len(calls)
         with pytest.raises(Full, match="no room"):
             steps[run](m)
             m.settle()
@@ -219,7 +219,7 @@ def test_an_error_of_the_host_ends_the_run_and_the_next_run_is_well(run, monkeyp
         for k in range(2, STEPS):
             feed(m, k)
             m.step("TRAIN")
-        assert {n: v.tobytes() for n, v in carried(m).items()} == baseline("residual", "m")
+        assert {n: v.tobytes() for n, v in persistent(m).items()} == baseline("residual", "m")
 
 
 @compiled

@@ -18,7 +18,7 @@ from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Pass, Tensor
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device, plant
 from tests.support.paths import NET_FILES, SMALL_NETS
@@ -65,8 +65,8 @@ def trained(net: str, device, policy: str, **options) -> dict[str, np.ndarray]:
         for k in range(STEPS):
             feed(m, k)
             m.step("TRAIN")
-        assert all(np.isfinite(v).all() for v in carried(m).values())
-        return carried(m)
+        assert all(np.isfinite(v).all() for v in persistent(m).values())
+        return persistent(m)
 
 
 @cache
@@ -82,7 +82,7 @@ def test_profilers_see_a_range_for_each_op_of_each_step():
         for k in range(STEPS):
             feed(m, k)
             m.step("TRAIN")
-        got = carried(m)
+        got = persistent(m)
     assert {name: v.tobytes() for name, v in got.items()} == baseline("chain", "m")
     names = device.api.ranges
     assert names[: len(names) // STEPS] * STEPS == names and len(set(names)) == len(names) // STEPS
@@ -226,7 +226,7 @@ def test_a_refused_launch_leaves_a_device_that_can_be_read_and_used():
         refusing = False
         feed(m, 0)
         m.step("TRAIN")
-    assert all(np.isfinite(v).all() for v in carried(m).values())
+    assert all(np.isfinite(v).all() for v in persistent(m).values())
     assert not device.api.allocated and not device.api.events
 
 
@@ -247,7 +247,7 @@ def test_a_failure_in_a_capture_ends_the_capture():
         for _ in range(STEPS - 2):
             m.step("TRAIN", again=True)
         assert device.api.replays == STEPS - 2
-        got = carried(m)
+        got = persistent(m)
     assert all(np.isfinite(v).all() for v in got.values())
     assert not device.api.graphs
 
@@ -306,7 +306,7 @@ def test_any_thread_may_run_a_step():
             feed(m, k)
             with ThreadPoolExecutor(1) as other:
                 other.submit(m.step, "TRAIN").result()
-        assert [n for n, v in carried(m).items() if v.tobytes() != want[n]] == []
+        assert [n for n, v in persistent(m).items() if v.tobytes() != want[n]] == []
 
 
 def test_a_kind_without_a_kernel_says_how_to_add_one():
@@ -383,5 +383,5 @@ class TestTheFake:
                     m.step("TRAIN")
             except (Illegal, Lost):
                 return True
-            got = carried(m)
+            got = persistent(m)
         return any(got[n].tobytes() != want[n] for n in want)

@@ -10,7 +10,7 @@ import pytest
 
 from minidnn import formats
 from minidnn.backends.reference import ReferenceDevice
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.policies import FEW
@@ -32,8 +32,8 @@ def trained(net: str, device, policy: str, format: str, **options) -> dict[str, 
         for k in range(STEPS):
             feed(m, k)
             m.step("TRAIN")
-        assert all(np.isfinite(v).all() for v in carried(m).values())
-        return carried(m)
+        assert all(np.isfinite(v).all() for v in persistent(m).values())
+        return persistent(m)
 
 
 @cache

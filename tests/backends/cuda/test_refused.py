@@ -21,7 +21,7 @@ from minidnn.training.saving import facts
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
 from minidnn.zoo import load
-from tests.support.cpu_step import carried, feed, machine
+from tests.support.cpu_step import feed, machine, persistent
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device, plant
 from tests.support.paths import NET_FILES
@@ -76,7 +76,7 @@ def test_a_machine_runs_the_next_plan_where_the_planned_one_was(how, policy):
         for k in range(4):
             feed(m, k)
             m.step("TRAIN")
-        got = carried(m)
+        got = persistent(m)
     with machine("lenet", fake_device(), policy) as m:
         assert set().union(*algorithms(m.arrangement).values()) == {"eng1_k0=1"}
         assert m.arrangement.arena == planned.arena
@@ -84,7 +84,7 @@ def test_a_machine_runs_the_next_plan_where_the_planned_one_was(how, policy):
         for k in range(4):
             feed(m, k)
             m.step("TRAIN")
-        assert {n: v.tobytes() for n, v in carried(m).items()} == {n: v.tobytes() for n, v in got.items()}
+        assert {n: v.tobytes() for n, v in persistent(m).items()} == {n: v.tobytes() for n, v in got.items()}
 
 
 def pairs(arrangement):
