@@ -27,5 +27,5 @@ cat out/lesson/answer.csv
 
 echo "== 5. Another exercise: change a plan, and hear whether it is right. This map comes back too late."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy vdnn_conv:m --save out/lesson/mine.plan > out/lesson/plan.txt
-sed -i '/"tensor": "relu1_1.y"/s/"arrive": "[^"]*"/"arrive": "end"/' out/lesson/mine.plan
+sed -i '/"tensor": "relu1_1.y"/s/"needed_at": "[^"]*"/"needed_at": "end"/' out/lesson/mine.plan
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy out/lesson/mine.plan || test $? = 2

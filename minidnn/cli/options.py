@@ -186,8 +186,9 @@ def group(parser: argparse.ArgumentParser, title: str) -> Arguments:
 def repeated(args: argparse.Namespace, *which: str) -> list[str]:
     """The shared options of these names, and the batch, as words of a command line, where they are given."""
     words: list[str] = []
-    wanted = {each for name in ("batch", *which) for each in _TOGETHER.get(name, (name,))}
-    for option in (option for option in _shared() if option.name in wanted):
+    shared = {option.name: option for option in _shared()}
+    wanted = dict.fromkeys(each for name in ("batch", *which) for each in _TOGETHER.get(name, (name,)))
+    for option in map(shared.__getitem__, wanted):
         flag, settings = _argument(option)
         value = getattr(args, settings.get("dest", flag.removeprefix("--").replace("-", "_")), None)
         if option.kind == "switch":
