@@ -100,7 +100,8 @@ def _part(batches: int, ranks: int) -> int:
 
 def _outcome(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
     """The message and the exit code of an error that ends a rank."""
-    from minidnn.cli.main import exit_code, message, point
+    from minidnn.cli.exit_codes import exit_code, message
+    from minidnn.cli.main import point
     from minidnn.errors import BadInput
 
     if isinstance(error, BadInput):

@@ -35,7 +35,7 @@ class NetAttrs:
 
 @dataclass(frozen=True)
 class MergeAttrs:
-    """The op adds up a shard of all ranks' gradients, in the order of a binary counter (updates.SumAttrs).
+    """The op adds up a shard of all ranks' gradients, in the order of a binary counter (sum_tree.SumAttrs).
 
     own: the elements of the shard that are this rank's; those behind them become zeros. Plans do not depend on it."""
 

@@ -55,5 +55,5 @@ class TrainSpec:
 
     @property
     def waiting(self) -> int:
-        """The most partial sums of a gradient that wait between micro-batches (`updates.SumAttrs`): log2(iter_size)."""
+        """The most partial sums of a gradient waiting between micro-batches (`sum_tree.SumAttrs`): log2(iter_size)."""
         return self.iter_size.bit_length() - 1

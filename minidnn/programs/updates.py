@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from minidnn.layers.base import Parameter
 from minidnn.program import Op, Pass, Role, Tensor
@@ -11,19 +10,9 @@ from minidnn.programs.ranks import BUCKET, ReduceScatters, Statistics, all_gathe
 from minidnn.programs.scalars import ITERATION, OBJECTIVE, objectives
 from minidnn.programs.spec import TrainSpec
 from minidnn.programs.steps import Learned, Steps
+from minidnn.programs.sum_tree import SumAttrs
 
 STATISTICS = "batch_norm.statistics"
-
-
-@dataclass(frozen=True)
-class SumAttrs:
-    """The gradients of `every` micro-batches are the leaves of a balanced binary tree, and their sum is taken along it.
-
-    One device walks the tree as a binary counter counts. After k micro-batches a partial sum waits for each 1 among the
-    digits of k, the longest run of micro-batches first. So a contiguous run of 2^n micro-batches has a sum of its own,
-    and devices that each take such a run end with the same bytes."""
-
-    every: int
 
 
 class Updates:
@@ -38,7 +27,7 @@ class Updates:
         self.shards: dict[Tensor, Tensor] = {}  # of several ranks: {weight: its shard}
         self.bucket = train.bucket or BUCKET
         several = train.ranks > 1
-        self.all_to_alls = (
+        self.reduce_scatters = (
             ReduceScatters(train.ranks, train.rank, self.bucket, emit, self.steps.update_ready) if several else None
         )
         self.statistics = Statistics(train.ranks, train.iter_size, ITERATION) if several else None
@@ -56,11 +45,11 @@ class Updates:
         self.persistent += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
         if train.accumulate:
             return
-        if self.all_to_alls is None:
+        if self.reduce_scatters is None:
             self.steps.add(Learned(layer, p, w, dw, axes))
             self.steps.update_ready()
         else:
-            self.all_to_alls.add(dw, lambda shard: self.steps.add(Learned(layer, p, w, shard, axes)))
+            self.reduce_scatters.add(dw, lambda shard: self.steps.add(Learned(layer, p, w, shard, axes)))
 
     def forward(self, ops: Iterable[Op]) -> list[Op]:
         """These ops of a layer's forward pass. Among several ranks, updates of running statistics come later."""
@@ -81,7 +70,7 @@ class Updates:
 
     def together(self) -> list[Op]:
         """The ops that the program of several ranks begins with: they make the weights whole."""
-        if self.all_to_alls is None or not self.train.begins:
+        if self.reduce_scatters is None or not self.train.begins:
             return []
         pairs = [(shard, w) for w, shard in reversed(self.shards.items())]  # about in the order of forward
         return all_gathers(pairs, self.train.ranks, self.bucket)
@@ -106,8 +95,8 @@ class Updates:
     def finish(self) -> None:
         """All gradients are complete: make what had to wait."""
         train = self.train
-        if self.all_to_alls is not None:
-            self.all_to_alls.finish()
+        if self.reduce_scatters is not None:
+            self.reduce_scatters.finish()
         if self.statistics is not None and not train.accumulate:
             for op in self.statistics.updated():
                 self.emit(op)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from minidnn.cli import streams
-from minidnn.cli.main import exit_code, main, message
+from minidnn.cli.exit_codes import exit_code, message
+from minidnn.cli.main import main
 from tests.cli.test_verbs import SOLVER, folder  # noqa: F401  (a fixture)
 
 FULL = Path("/dev/full")

@@ -14,7 +14,8 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from minidnn.cli.main import exit_code, main, message
+from minidnn.cli.exit_codes import exit_code, message
+from minidnn.cli.main import main
 from minidnn.errors import BadInput
 
 NOT_FOR_PEOPLE = re.compile(r"Traceback|internal error|site-packages|<[\w.]+ object at 0x|Warning:")

@@ -7,7 +7,7 @@ import pytest
 
 from minidnn.backends.reference import KERNELS
 from minidnn.programs.spec import TrainSpec
-from minidnn.programs.updates import SumAttrs
+from minidnn.programs.sum_tree import SumAttrs
 
 
 def walked(leaves):

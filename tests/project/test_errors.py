@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 
 import minidnn
-from minidnn.cli.main import exit_code, message
+from minidnn.cli.exit_codes import exit_code, message
 from minidnn.errors import BadInput, Failed, near
 
 # Caught where they are raised, or bugs of minidnn: no user reads them.

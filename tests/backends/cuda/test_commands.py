@@ -8,7 +8,8 @@ import pytest
 
 from minidnn.backends import cuda
 from minidnn.backends.cuda import packages
-from minidnn.cli.main import exit_code, main, message
+from minidnn.cli.exit_codes import exit_code, message
+from minidnn.cli.main import main
 from minidnn.measuring import link
 from tests.support.cuda import host
 from tests.support.cuda.fake import fake_device

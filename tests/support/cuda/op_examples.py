@@ -10,7 +10,7 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from minidnn.programs.updates import SumAttrs
+from minidnn.programs.sum_tree import SumAttrs
 from tests.support.op_examples import Example, Maker, attrs, examples, once, sums
 from tests.support.op_examples.windows import ceil_mode
 

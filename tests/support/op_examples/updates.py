@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from minidnn.programs.ranks import KeepAttrs, MergeAttrs
-from minidnn.programs.updates import SumAttrs
+from minidnn.programs.sum_tree import SumAttrs
 from tests.support.op_examples.maker import Example, Maker, attrs, together
 
 
