@@ -67,7 +67,7 @@ def pytest_addoption(parser) -> None:
 # large nets.
 EXTENDED = [
     Path(__file__).parent / folder
-    for folder in ("api", "backends/cuda", "benchmarks", "jobs", "measuring", "nets", "papers", "study")
+    for folder in ("api", "backends/cuda", "benchmarks", "jobs", "measuring", "nets", "papers")
 ]
 
 

@@ -15,6 +15,7 @@ from minidnn.jobs.board import board as plan_all
 from minidnn.jobs.gpus import HOST, gpu, host_memory, named
 from minidnn.jobs.job import Source, read
 from minidnn.measuring.load import processors
+from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import names
 from minidnn.memory.policies.bibliography import PAPERS, paper
 from minidnn.memory.policies.check import check_policies
@@ -153,7 +154,7 @@ def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown:
     """A net on each GPU."""
     net, batch = at_batch(source)
     about = read(net, given, batch, ANY, ignore_unknown)
-    programs = tuple(program.synchronous_inputs() for program in about.programs)
+    programs = tuple(synchronous(about.programs))
     result = []
     for which in gpus:
         card, host = gpu(which), about.setting.host_budget

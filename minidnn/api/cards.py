@@ -13,6 +13,7 @@ from minidnn.costs import gpus as known
 from minidnn.jobs.gpus import HOST, gpu, host_memory, named
 from minidnn.jobs.job import Job, Source, read
 from minidnn.jobs.outcome import free, nearest
+from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
 from minidnn.program import Program
 from minidnn.report.cards import LOOK
@@ -54,9 +55,9 @@ def cards(
 
 
 def of(about: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
-    """The cards of a subject that was read for the GPU `ANY`, the least memory first."""
+    """The cards of a job that was read for the GPU `ANY`, the least memory first."""
     host_budget = None if about.host_assumed else about.setting.host_budget
-    programs = [program.synchronous_inputs() for program in about.programs]
+    programs = synchronous(about.programs)
     names = list(dict.fromkeys(map(named, known() if gpus is None else gpus)))
     rows = []
     try:

@@ -16,6 +16,7 @@ from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome
 from minidnn.memory.joint.bound import Bound
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.joint.variants import ProgramVariants
+from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies
 from minidnn.program import Program
@@ -110,13 +111,13 @@ def sweep(
     budgets: these are asked instead, in rising order
     host_budget: bytes on the host, pinned and pageable; None: no limit
 
-    The programs' inputs come by trips within the step, so that all rows mean the same. A plan for a smaller budget
+    The programs' inputs come by offloads within the step, so that all rows mean the same. A plan for a smaller budget
     serves a larger one. So `best` never gets slower as the budget grows. A policy has no row at a budget that it cannot
     keep.
 
     Raises linear.NoSolver without the package highspy.
     """
-    programs = [program.synchronous_inputs() for program in programs]
+    programs = synchronous(programs)
     train = next(program for program in programs if program.name == name)
     family = bounds(train, costs, host_budget)
     least, whole = family.least(), free(programs, costs, name).arrangement.arena

@@ -62,7 +62,7 @@ def checked(counts: Sequence[int]) -> None:
 
 
 def of(about: Job, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
-    """The speed of a subject on these numbers of ranks."""
+    """The speed of a job on these numbers of ranks."""
     check_policies(policies, sizes=True)
     for ranks in counts:
         about.batch_of(ranks)  # raises before anything is planned

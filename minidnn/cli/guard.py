@@ -34,7 +34,7 @@ ROOM = 1 << 16  # bytes of a child's message
 PR_SET_PDEATHSIG = 1  # prctl: the signal that a process gets when its parent ends
 LOST = 1  # the exit code of a rank that was killed
 
-Describe = dict[str, Any]
+Message = dict[str, Any]
 
 
 class Guard:
@@ -42,7 +42,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (it lives as long as the two processes)
-        self._said: Describe = {}
+        self._said: Message = {}
 
     def say(self, **what: Any) -> None:
         """entered: that MPI has started; snapshot: the path of the newest one; error: what ended the work, in words;
@@ -50,10 +50,10 @@ class Guard:
         self._said |= {key: str(value) for key, value in what.items()}
         os.pwrite(self._file.fileno(), json.dumps(self._said).encode().ljust(ROOM)[:ROOM], 0)
 
-    def heard(self) -> Describe:
+    def heard(self) -> Message:
         text = os.pread(self._file.fileno(), ROOM, 0)
         try:
-            result: Describe = json.loads(text) if text else {}
+            result: Message = json.loads(text) if text else {}
         except ValueError:  # killed while it wrote
             result = {}
         return result
@@ -68,7 +68,7 @@ def guarded(
 ) -> int:
     """Do the work in a child, and return its exit code.
 
-    said: the message and the exit code of the error that ends the work
+    describe: the message and the exit code of the error that ends the work
     limit: seconds until the work has to say that it has `entered`
     here:  tells how many ranks of this machine are alive; None: as `ranks_here`"""
     guard, parent = Guard(), os.getpid()

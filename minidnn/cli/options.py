@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
 from minidnn.cli.values import count, counts, device, names, positive, seed, size, word
-from minidnn.jobs.options import FILES, MEMORY, NUMBERS, OPTIONS, Option
+from minidnn.jobs.options import FILES, MEMORY, NUMBERS, OPTIONS, RANKS, Option
 
 if TYPE_CHECKING:
     from minidnn.jobs.setting import Given, Setting
 
 TUNED = "best"  # the policy that batches are tuned under, where neither file nor option names one
-ONE = "one of the policies below, or a FILE.plan; docs/policies.md explains them"
+ONE = "one of the policies, or a FILE.plan; docs/policies.md explains them"
 
 # The options that the command line alone has, by the option of a run (jobs/options.py) that they come before in help;
 # the last ones come after all. Several may have one flag: a verb has one of them.
@@ -77,7 +77,7 @@ OWN: dict[str, tuple[Option, ...]] = {
     ),
 }  # fmt: skip
 
-GROUPS = (MEMORY, NUMBERS, FILES)  # of the shared options in help, after the verb's own
+GROUPS = (RANKS, MEMORY, NUMBERS, FILES)  # of the shared options in help, after the verb's own
 LISTED = {"policy", "policy_searched", "policy_tuned", "policies"}  # with one of them, help lists the policies
 VALUES: dict[str, dict[str, Any]] = {  # how argparse reads each kind of value
     "bytes": dict(type=size, metavar="SIZE"),

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 
 def read(args: argparse.Namespace) -> Job:
-    """The subject: the file that the arguments name, with the setting that they ask for."""
+    """The job: the file that the arguments name, with the setting that they ask for."""
     from minidnn.jobs.job import read
 
     gpu = getattr(args, "gpu", None)

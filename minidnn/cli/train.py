@@ -10,6 +10,7 @@ from minidnn.cli import streams
 from minidnn.cli.help import examples
 from minidnn.cli.options import Arguments, common, given, of_cuda, opened
 from minidnn.cli.values import positive, started
+from minidnn.jobs.options import RANKS
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
     _course(parser.add_argument_group("where it begins and ends"))
     _followed(parser.add_argument_group("tests, snapshots and logs"))
-    _together(parser.add_argument_group("micro-batches and ranks (docs/ranks.md)"))
+    _together(parser.add_argument_group(RANKS))
     common(
         parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
         "workers", "device", "costs", "global_batch", "rank_limit", "modules", "ignore_unknown", "json",

@@ -76,7 +76,7 @@ class Job:
         solver, target = nets.solver, target_of(setting, gpu)
         assumed = setting.host_budget is None and setting.disk is None
         if assumed:
-            setting = replace(setting, host_budget=target.host_memory)
+            setting = replace(setting, host_budget=_of_all_ranks(target.host_memory, setting))
         return cls(
             nets, setting, target, spec_of(solver, setting), phases or nets.phases, fed=solver is not None,
             test_loss=solver is not None and solver.test_compute_loss, host_assumed=assumed,
@@ -230,6 +230,11 @@ class Job:
         if self.setting.format in HALF:
             return []
         return [f for f in HALF if self.target.has(f, lambda f=f: [self.varied(format=f).train])]  # type: ignore[misc]
+
+
+def _of_all_ranks(host_memory: int, setting: Setting) -> int:
+    """The least of what the ranks' machines have, since all ranks make one plan."""
+    return host_memory if setting.engine is None else min(setting.engine.share(host_memory))
 
 
 def spec_of(solver: SolverParameter | None, setting: Setting) -> TrainSpec | None:

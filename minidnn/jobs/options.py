@@ -15,7 +15,9 @@ Kind = Literal[
     "bytes", "positive", "count", "counts", "seed", "word", "names", "choice", "text", "texts", "switch", "device",
     "value",
 ]  # fmt: skip
-MEMORY, NUMBERS, FILES = "memory", "device and numbers", "files and output"  # the groups of flags in help
+# the groups of flags in help
+MEMORY, NUMBERS, FILES = "memory", "device and numbers", "files and output"
+RANKS = "micro-batches and ranks (docs/ranks.md)"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Option:
     flag: str = ""
 
 
+COSTS = "estimated", "measured"
 SIZE = ': a number, or a text such as "64MiB" or "12GB"'
 
 OPTIONS = (
@@ -72,6 +75,7 @@ OPTIONS = (
     ),
     Option(
         "compress", "behind a ring, what lies in ordinary memory is packed without its zeros", "switch", group=MEMORY,
+        help=" (with --host-ring or --disk)",
     ),
     Option(
         "disk", "a folder on a disk for what the host budget has no room for, or without one for all that leaves the "
@@ -105,7 +109,7 @@ OPTIONS = (
     Option(
         "costs", "the seconds of ops and copies that plans are made with: estimates, the same on every machine, or "
         "those that `minidnn profile` has measured on this one (default: estimated)", "choice",
-        choices=("estimated", "measured"), python="; or Costs, which also say how bytes lie on the host",
+        choices=COSTS, python="; or Costs, which also say how bytes lie on the host",
     ),
     Option("ranks", "simulate so many devices that train together", "positive", help="; docs/ranks.md"),
     Option(
@@ -115,7 +119,7 @@ OPTIONS = (
     ),
     Option(
         "rank_limit", "how long a rank waits for another before the run ends (default: 300)", "positive", "SECONDS",
-        plans=False,
+        RANKS, plans=False,
     ),
     Option(
         "early", "training batches travel as they are and before their step begins, where the device has memory of its "

@@ -167,7 +167,7 @@ def bound_at(program: Program, costs: Costs, budget: int, host_budget: int | Non
 
 @lru_cache(maxsize=4)
 def _late(program: Program) -> Program:
-    """The program whose inputs all come by offloads within the step: the same one each time."""
+    """The program with its inputs copied within the step, none double-buffered: the same one each time."""
     return program.synchronous_inputs()
 
 

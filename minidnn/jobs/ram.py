@@ -17,7 +17,7 @@ from minidnn.data import source_of, staged
 from minidnn.jobs.job import Job
 from minidnn.jobs.setting import Setting
 from minidnn.layers.rows import PIECE
-from minidnn.memory.budget import RamError
+from minidnn.memory.budget import BudgetError, RamError
 from minidnn.memory.execution.host import physical_memory, release_freed, resident_memory, return_large
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
@@ -134,12 +134,17 @@ class Residence:
         is planned by BUDGETED within it. Raises BudgetError."""
         if setting.ram is not None:
             return self._within(programs, policy, costs, setting, setting.ram)
-        result = arrange(programs, policy, costs, setting.budget, setting.host_budget)
+        try:
+            result = arrange(programs, policy, costs, setting.budget, setting.host_budget)
+        except BudgetError as refused:
+            if setting.named or self.own_memory or not refused.host:
+                raise
+            return self._within(programs, BUDGETED, costs, setting, physical_memory())
         release_freed()
-        if (refused := self.ram(result).refusal(policy)) is None:
+        if (too_much := self.ram(result).refusal(policy)) is None:
             return result
         if setting.named or self.own_memory:
-            raise refused
+            raise too_much
         return self._within(programs, BUDGETED, costs, setting, physical_memory())
 
     def _within(

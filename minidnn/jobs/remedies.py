@@ -20,6 +20,7 @@ from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.joint.variants import least_budget
 from minidnn.memory.lowering.placement import persistent_layout
 from minidnn.memory.plan import Plan
+from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED, STAYING, parts
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.program import Program
@@ -66,7 +67,7 @@ class _Search:
         programs, self.costs = varied(Change())
         self.limit = self.costs.memory if asked.budget is None else asked.budget
         self.known = None if refused.host else self.least(programs, self.costs)  # bytes
-        self.persistent = persistent_layout(*_late(programs)).nbytes
+        self.persistent = persistent_layout(*synchronous(programs)).nbytes
         self.largest_batch: int | None = None
         self.tried: list[Remedy] = []
         self.better = BUDGETED if asked.policy != BUDGETED else None
@@ -134,7 +135,7 @@ class _Search:
     def least(self, programs: Sequence[Program], costs: Costs, enough: int = 0, parts: bool = True) -> int:
         """Bytes: no plan of the bound's family keeps a budget below this, and the host's, whatever the policy.
         `enough`, `parts`: as there."""
-        return least_budget(_late(programs), replace(costs, host=self.asked.host_budget), enough, parts)
+        return least_budget(synchronous(programs), replace(costs, host=self.asked.host_budget), enough, parts)
 
     def attempt(self, change: Change) -> bool:
         """Whether the change makes the command fit; it is planned unless the bound excludes it."""
@@ -180,7 +181,7 @@ class _Search:
             return None
         most = asked.batch - 1 if top is None else top
         result = largest(
-            lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most, batches=True),
+            lambda batch: synchronous(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most, batches=True),
             change.policy or asked.policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
             (max(1, most // 2), most), asked.host_budget,
             watch=lambda t: self.tell(f"trying {replace(change, batch=t.size)}"),
@@ -235,8 +236,3 @@ def _leaner(plan: Plan, costs: Costs) -> str:
     """Which ops do not have their fastest algorithm, in a few words."""
     names = [op.name for op, algorithm in plan.algorithm.items() if algorithm != costs.fastest(op)]
     return f"a leaner algorithm for {few(names, 1)}" if names else ""
-
-
-def _late(programs: Sequence[Program]) -> list[Program]:
-    """The programs as `arrange` makes them where double-buffered inputs do not fit."""
-    return [program.synchronous_inputs() for program in programs]

@@ -18,7 +18,7 @@ from minidnn.costs.links import network
 from minidnn.costs.net import Network
 from minidnn.errors import InvalidInput, near
 from minidnn.formats import named
-from minidnn.jobs.options import described
+from minidnn.jobs.options import COSTS, described
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
@@ -188,9 +188,6 @@ def _count(name: str, count: int | None) -> int | None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         raise InvalidInput(f"{name} {count!r}: expected a whole number of at least 1")
     return count
-
-
-COSTS = "estimated", "measured"  # that a user may ask for
 
 
 def _costs(given: Costs | str | None) -> tuple[Costs | None, bool]:

@@ -10,7 +10,7 @@ from minidnn.errors import BadInput, InvalidInput
 from minidnn.jobs.job import Job, Source
 from minidnn.jobs.search import Make
 from minidnn.jobs.series import Series
-from minidnn.program import Program
+from minidnn.memory.planning import synchronous
 from minidnn.schema.message import LARGEST
 
 SIDE = 32  # pixels: most nets halve their images five times
@@ -46,7 +46,7 @@ def by_batch(source: Source, read: Read, step: int | None) -> Sized:
         raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
     series = Series(step, step, LARGEST // step * step, batches=True)
     start = series[series.number(about.batch or 1)]
-    return Sized(lambda batch: _late(about.at_batch(batch)), series, (start, 4 * start), about, about.name)
+    return Sized(lambda batch: synchronous(about.at_batch(batch)), series, (start, 4 * start), about, about.name)
 
 
 def by_size(source: Source, read: Read, step: int | None) -> Sized:
@@ -60,7 +60,7 @@ def by_size(source: Source, read: Read, step: int | None) -> Sized:
     first = _smallest(about, range(step, max(side, step) + 1, step))
     series = Series(first, step, WIDEST // step * step)
     start = series[series.number(side)]
-    return Sized(lambda size: _late(about.at_images(size)), series, (start, 2 * start), about, about.name)
+    return Sized(lambda size: synchronous(about.at_images(size)), series, (start, 2 * start), about, about.name)
 
 
 def by_depth(source: Source, read: Read, step: int | None) -> Sized:
@@ -73,7 +73,7 @@ def by_depth(source: Source, read: Read, step: int | None) -> Sized:
     series = Series(first, step or apart, 99_999)
     about = read(f"{family}{first}")
     probes = first, first + 16 * apart
-    return Sized(lambda depth: _late(read(f"{family}{depth}").programs), series, probes, about, family)
+    return Sized(lambda depth: synchronous(read(f"{family}{depth}").programs), series, probes, about, family)
 
 
 KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
@@ -92,9 +92,3 @@ def _smallest(about: Job, sides: Sequence[int]) -> int:
         else:
             return side
     raise AssertionError("there is a side to try")
-
-
-def _late(programs: Sequence[Program]) -> list[Program]:
-    """The programs as `arrange` makes them where double-buffered inputs do not fit: the search is for the largest size
-    of all."""
-    return [program.synchronous_inputs() for program in programs]

@@ -105,7 +105,7 @@ class Simulated:
 
     gpu: str
     own_memory: bool = True
-    double_buffers: bool = False  # all points of a study mean the same
+    double_buffers: bool = False  # plans for many budgets mean the same
     fuses: Fuses = as_cuda
 
     @property

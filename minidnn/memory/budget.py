@@ -68,7 +68,7 @@ def refusal(
     """The error for plans that take more than `limit` bytes of the device.
 
     whole: nobody asked for a budget, so the limit is all of the device's memory
-    kept:  bytes of the device that the policy's leanest plans take, and a budget of the host that they keep
+    budgets: bytes of the device that the policy's leanest plans take, and a budget of the host that they keep
     """
     smallest, host = budgets
     assert smallest is not None
@@ -112,7 +112,7 @@ def host_refusal(
 ) -> BudgetError:
     """The error for plans that take `host` bytes of the host, more than `host_budget`.
 
-    kept:   the budget of the device, and the smallest of the host that the policy keeps with it
+    budgets: the budget of the device, and the smallest of the host that the policy keeps with it
     larger: the smallest budget of the device that the policy keeps with `host_budget`; None: there is none
     """
     device, smallest = budgets

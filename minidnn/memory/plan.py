@@ -29,7 +29,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class OffloadInterval:
-    """One absence of a tensor from the device; a tensor may have several, in order of `free`.
+    """One absence of a tensor from the device; a tensor may have several, in order of `free_at`.
 
     offload_at:  the copy out is issued before this point and overlaps readers; None: the host's copy is valid already
     free_at:     the bytes are free from this point on, after the copy; None: the tensor is on the host when the step
@@ -198,7 +198,7 @@ def _between(t: Tensor, uses: Sequence[_Use], renewed: Sequence[Point]) -> Itera
 def _write_back(
     t: Tensor, uses: Sequence[_Use], offloads: Sequence[OffloadInterval], end: Point
 ) -> Iterator[OffloadInterval]:
-    """The offload interval by which a host-resident tensor's last value leaves, unless one of `offload intervals` does
+    """The offload interval by which a host-resident tensor's last value leaves, unless one of `offloads` does
     that. The bytes are free one execution later, or after the last reader."""
     written = [use.at for use in uses if use.writes]
     gone = any(

@@ -76,7 +76,12 @@ def arrange(
     if any(program.double_buffered for program in programs):
         with suppress(BudgetError):
             return _arrange(programs, policy, costs, budget, host_budget, proof)
-    return _arrange([program.synchronous_inputs() for program in programs], policy, costs, budget, host_budget, proof)
+    return _arrange(synchronous(programs), policy, costs, budget, host_budget, proof)
+
+
+def synchronous(programs: Sequence[Program]) -> list[Program]:
+    """These programs with their inputs copied within the step, as where two places of each do not fit."""
+    return [program.synchronous_inputs() for program in programs]
 
 
 def _arrange(

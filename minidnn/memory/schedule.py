@@ -134,7 +134,7 @@ class Prefetch:
 
 @dataclass(frozen=True, eq=False)
 class Stash:
-    """Roughly: store[staging slot.tensor] = ring[staging slot], by the host: into ordinary memory, perhaps packed, or
+    """Roughly: store[staging_slot.tensor] = ring[staging_slot], by the host: into ordinary memory, perhaps packed, or
     to a disk."""
 
     staging_slot: StagingSlot
@@ -143,7 +143,7 @@ class Stash:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """Roughly: ring[staging slot] = store[staging slot.tensor], by the host itself."""
+    """Roughly: ring[staging_slot] = store[staging_slot.tensor], by the host itself."""
 
     staging_slot: StagingSlot
     stream: Stream = "load"

@@ -102,7 +102,7 @@ class Net:
         return net
 
     def _take(self, checked: CheckedNet, batch: int | None = None, new: bool = True) -> None:
-        """`made`: whether the net is new; of one that is changed, a phase is resolved when it is used."""
+        """`new`: whether the net is new; of one that is changed, a phase is resolved when it is used."""
         parameter = checked.parameter if batch is None else _with_batch(checked.parameter, batch)
         self.parameter = parameter
         self.name = parameter.name

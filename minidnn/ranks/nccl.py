@@ -177,7 +177,7 @@ def _message(error: Exception) -> str:
 
 
 def _check_apart(gpus: list[tuple[str, str]]) -> None:
-    """found: each rank's host, and where its GPU is plugged in."""
+    """gpus: each rank's host, and where its GPU is plugged in."""
     for rank, place in enumerate(gpus):
         if (other := gpus.index(place)) != rank:
             host, bus = place

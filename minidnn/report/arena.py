@@ -170,7 +170,7 @@ def _place(nbytes: int, offset: int, start: float, end: float, scale: Scale) -> 
 
 
 def description(life: Life) -> str:
-    """A stay in words."""
+    """A residency in words."""
     kind = ROLES[KINDS[life.tensor.role]]
     until = f"from {duration(life.start) if life.start else '0'} to {duration(life.end)}"
     return f"{life.tensor.name}: {kind}, {sizes.text(life.nbytes)} at byte {life.offset:,}, {until}"

@@ -15,7 +15,7 @@ HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
 def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], count: int, title: str) -> None:
     """Print these rows, then the refused algorithms and the rates of copies from `document`.
 
-    kept: how many measurements its cache file holds"""
+    count: how many measurements its cache file holds"""
     lines = [
         [
             row["op"],

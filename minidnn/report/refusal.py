@@ -86,7 +86,7 @@ def _scratch(worst: Row) -> str:
 
 
 def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
-    """(bytes, words) of the large tensors, then of the others by role, with their number. Carried tensors are all
+    """(bytes, words) of the large tensors, then of the others by role, with their number. Persistent tensors are all
     grouped."""
     least = live / (SMALL if len(residents) <= FEW else OWN)
     own = [r for r in residents if r["tensor_bytes"] >= least and r["stays"] != "carried"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from minidnn.costs import Costs
 from minidnn.jobs.job import Job
+from minidnn.jobs.nets import Nets
 from minidnn.jobs.setting import Setting
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import Trace
@@ -81,7 +82,7 @@ def runner(job: Job, batch: int | None = None) -> Open:
 
     batch: samples, instead of the job's"""
     setting = replace(job.setting, ranks=None, link=None, global_batch=None)
-    nets = job.nets if batch is None else job.nets.with_batch(batch)
+    nets = _untested(job.nets if batch is None else job.nets.with_batch(batch))
 
     def opened(under: Setting) -> Runner:
         if nets.solver is not None:
@@ -92,6 +93,14 @@ def runner(job: Job, batch: int | None = None) -> Open:
         return _under(opened, setting, policy, costs, budget)
 
     return open_runner
+
+
+def _untested(nets: Nets) -> Nets:
+    """The nets of steps alone, which keep no best test."""
+    if (p := nets.solver) is None:
+        return nets
+    own = p.minidnn.model_copy(update={"keep_best": None, "patience": None})
+    return nets._replace(solver=p.model_copy(update={"minidnn": own}))
 
 
 def _under(

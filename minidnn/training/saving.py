@@ -119,7 +119,7 @@ def restore(
 ) -> tuple[int, list[str]]:
     """Load a snapshot. Returns the position to go on from, and a note for each fact that may change the numbers.
 
-    taken: the samples of an iteration. Raises SnapshotError if it is of another net or optimizer."""
+    samples: those of an iteration. Raises SnapshotError if it is of another net or optimizer."""
     try:
         session.restore(before.weights, before.state)
     except ValueError as error:

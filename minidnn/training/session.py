@@ -88,11 +88,13 @@ class Session:
         """
         if isinstance(net, Job):
             job = net
+            _check(job.setting)
         else:
             nets = Nets(net if isinstance(net, Net) else load(net), tuple(tests))
-            job = Job.of(nets, setting or Setting.of(given), phases=tuple(phases))
+            setting = setting or Setting.of(given)
+            _check(setting)
+            job = Job.of(nets, setting, phases=tuple(phases))
             job = replace(job, spec=train, fed=fed, test_loss=test_loss)
-        _check(job.setting)
         self.net, self.setting, self.graphs = job.net, job.setting, job.graphs
         self.device = open_device(job.setting.device)
         self.notes: list[str] = []  # what the user should know of the plans
@@ -100,10 +102,8 @@ class Session:
         self.machine = self._planned(job)
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
-        # for want of bytes
-        self.without_double_buffering = job.double_buffers and not any(
-            p.double_buffered for p in self.programs.values()
-        )
+        buffered = any(p.double_buffered for p in self.programs.values())
+        self.without_double_buffering = job.double_buffers and not buffered  # for want of bytes on the device
         persistent = {
             t.name: t for p in self.programs.values() for t in (*p.synchronous_inputs().persistent, *p.host_resident)
         }

@@ -116,7 +116,7 @@ class Solver:
         self._losses: deque[float] = deque(maxlen=p.average_loss)
         self._interrupt = Interrupt(self._engine)
 
-    # ---- what a Solver is made of, in this order; each part is undo if a later one fails
+    # ---- what a Solver is made of, in this order; each part is undone if a later one fails
 
     def _joined(self, setting: Setting, undo: Undo) -> Setting:
         """The setting of this rank among others: its device, its engine, and the seed of all."""
@@ -146,6 +146,8 @@ class Solver:
         self.notes += _unequal(job.setting, self.parameters.iter_size)
         self.session = Session(job)
         undo.callback(self.session.close)
+        for feeds in self.feeds.values():  # first of all: their threads may be writing to the session's machine
+            undo.callback(feeds.close)
         self.net, self.machine, self._engine = job.net, self.session.machine, job.setting.engine
         self._parts = job.parts  # the programs of an iteration
         self.notes += self.session.notes

@@ -69,7 +69,7 @@ def check_alike(engine: Engine, solver: SolverParameter, session: Session, sampl
             if other[what] != value:
                 raise InvalidInput(
                     f"rank {rank} differs from rank 0 in {what}: {other[what]} and {value}; all ranks need the same "
-                    "command, files and minidnn, and devices with as much memory (or a --budget)"
+                    "command, files and minidnn, and devices with as much memory (or a --budget and a --host-budget)"
                 )
 
 

@@ -13,6 +13,7 @@ from minidnn.jobs.keywords import Course, SolverFields, apart
 from minidnn.jobs.options import OPTIONS
 from minidnn.jobs.setting import Given, Setting
 from minidnn.layers.facts import FACTS
+from minidnn.programs.host_residents import STATES
 from minidnn.schema import SolverParameter
 from minidnn.schema.solver import Minidnn
 
@@ -72,5 +73,6 @@ def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
     today = {name for name, info in SolverParameter.model_fields.items() if not info.json_schema_extra["old"]}
     assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today | set(Course.__annotations__)
     assert set(Course.__annotations__) == set(Minidnn.model_fields) - set(Given.__annotations__) - {"loss_scale"}
+    assert next(option for option in OPTIONS if option.name == "state").choices == STATES
     assert set(Given.__annotations__) == {option.name for option in OPTIONS if option.keyword}
     assert apart({"policy": "layrub", "max_iter": 3}) == ({"policy": "layrub"}, {"max_iter": 3})

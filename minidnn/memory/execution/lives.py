@@ -32,7 +32,7 @@ Curve = tuple[tuple[float, int], ...]  # (seconds, bytes from then on)
 
 @dataclass(frozen=True)
 class Life:
-    """A stay on the device: `nbytes` at `offset` of the arena, from `start` to `end`.
+    """A residency on the device: `nbytes` at `offset` of the arena, from `start` to `end`.
 
     Both are seconds since the step began."""
 

@@ -302,7 +302,7 @@ class Evaluator:
         return None if self._host == UNLIMITED else self._host - self._frame.host
 
     def view(self, name: str, count: str) -> np.ndarray:
-        """An array of the last answer, as long as `count` says: "executions", "offload intervals" ..."""
+        """An array of the last answer, as long as `count` says: "executions", "offloads" ..."""
         return self.arrays[name][: getattr(self._frame, count)]
 
     def plan(self) -> Plan:

@@ -180,7 +180,7 @@ def trained(device, policy: str, dropped: int | None) -> dict[str, bytes]:
                 m.step("TRAIN")
             except (Illegal, Lost):
                 return {}
-        return {name: value.tobytes() for name, value in cpu_step.carried(m).items()}
+        return {name: value.tobytes() for name, value in cpu_step.persistent(m).items()}
 
 
 # ---- the check itself ------------------------------------------------------------------------------------------

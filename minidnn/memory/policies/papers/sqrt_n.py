@@ -136,9 +136,9 @@ def reads_by_segment(forward: Forward, cuts: Sequence[Point]) -> dict[int, list[
 
 
 def segmented(forward: Forward, cuts: Sequence[Point], segments: Set[int] | None = None) -> tuple[Op, ...]:
-    """The order of a step that keeps only the tensors that cross the cuts, and those of segments not in `chosen`.
+    """The order of a step that keeps only the tensors that cross the cuts, and those of segments not in `segments`.
 
-    chosen: the segments that run again; None: all but the last
+    segments: those that run again; None: all but the last
     """
     able, of = forward.able, reads_by_segment(forward, cuts)
     segment = {t: k for k, tensors in of.items() for t in tensors}
