@@ -4,8 +4,8 @@
 measured each:
 
 - A part takes its share of the rows of what its op takes beyond its start. A start takes as long as the quickest op.
-- Copies and sums between parts (JOINS) go by their bytes, at the rates of three large ones. Those are measured once for
-  each device.
+- Copies and sums between parts (PART_COPIES) go by their bytes, at the rates of three large ones. Those are measured
+  once for each device.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def share(op: Op, whole: float, start: float) -> float:
 
 
 def part_copy(op: Op, large: float, start: float) -> float:
-    """Seconds of a copy or a sum of a kind in JOINS, from those of the large one and those of a start."""
+    """Seconds of a copy or a sum of a kind in PART_COPIES, from those of the large one and those of a start."""
     return start + max(0.0, large - start) * op.nbytes / PART_COPIES[op.kind].nbytes

@@ -15,6 +15,7 @@ from minidnn.costs.net import Link, Network, among, sent, unhindered
 from minidnn.jobs.job import Job
 from minidnn.jobs.outcome import Outcome, outcome
 from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.results.ranks import ScalingRow
 
@@ -72,6 +73,8 @@ def _seconds(schedules: Sequence[Schedule], costs: Costs) -> float:
 
 def alone(about: Job, policy: str, costs: Costs) -> Iteration | None:
     """The iteration of one rank with the same batch, under the same policy and budgets; None: these refuse it."""
+    if policy.endswith(SUFFIX):  # its plan is of several ranks
+        return None
     one = about.varied(ranks=1)
     single = _outcome(one, policy, costs)
     return iteration(single.arrangement, one.parts, 1, one.batch or 1, costs) if single.fits else None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+import minidnn
 from minidnn.cli.main import main
 from minidnn.data import SOURCES, DataError, Source
+from minidnn.memory.execution.machine import Machine
 from minidnn.training import snapshot
 from minidnn.training.events import Saved, Step
 from minidnn.training.solver import Solver
@@ -146,3 +150,32 @@ def test_a_bad_batch_within_an_iteration_saves_what_was_before_it_or_nothing(cas
         with Solver("solver.yaml", device="reference", max_iter=2) as solver:
             solver.solve()
             assert {k: v.tobytes() for k, v in solver.values().items()} == {k: v.tobytes() for k, v in left.items()}
+
+
+def test_feeds_end_before_the_machine_whose_inputs_they_write(case, monkeypatch):
+    """The next batch is on its way when a run ends: its bytes may not be given back under it."""
+    model(case, [0, 1, 2, 3] * 4)
+    begun, closed = threading.Event(), []
+
+    def slow(machine, *args):
+        begun.set()
+        time.sleep(0.1)
+        closed.append(machine._closed)
+        write(machine, *args)
+
+    with Solver("solver.yaml", device="cpu") as solver:
+        write = Machine.write
+        monkeypatch.setattr(Machine, "write", slow)
+        solver.step()
+        assert begun.wait(10)
+    assert closed and not any(closed)
+
+
+def test_a_comparison_needs_no_place_for_the_best_test(case):
+    """It runs steps alone, and keeps no snapshot."""
+    model(case, [0, 1, 2, 3] * 4)
+    (case / "solver.yaml").write_text(
+        SOLVER.replace("snapshot_prefix: out/x", "test_iter: 1\ntest_interval: 5\nminidnn: {keep_best: accuracy}")
+    )
+    rows = minidnn.compare("solver.yaml", ["baseline", "vdnn_all:m"], steps=2, device="cpu").rows
+    assert [row.identical for row in rows] == [True, True]

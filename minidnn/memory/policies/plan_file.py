@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -80,10 +81,15 @@ def _shape(t: Tensor) -> str:
     return f"{t.dtype} {'x'.join(map(str, t.shape))}"
 
 
-def fingerprint(op: Op) -> str:
-    """Twelve hex digits of an op's kind and constants, and of its tensors by name and shape."""
-    tensors = " ".join(t.name for t in (*op.reads, *op.writes))
-    return hashlib.sha256(f"{geometry(op)} | {tensors}".encode()).hexdigest()[:12]
+def fingerprint(op: Op, version: int = VERSION) -> str:
+    """Twelve hex digits of an op's kind and constants, and of its tensors by name and shape.
+
+    version: of the file; version 1 has other words for some kinds"""
+    text = f"{geometry(op)} | {' '.join(t.name for t in (*op.reads, *op.writes))}"
+    if version == 1:
+        for new, old in KINDS_OF_1.items():
+            text = text.replace(new, old)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _interval(offload: OffloadInterval, points: Sequence[str]) -> dict[str, Any]:
@@ -140,6 +146,18 @@ def _nested(value: dict[str, Any] | list[Any]) -> bool:
 # The words of version 1 for the same facts.
 WORDS_OF_1 = {"trips": "offloads", "hosted": "host_resident", "beside": "host_ops", "eager": "asap"}
 POINTS_OF_1 = dict(zip(("out", "free", "back", "arrive"), POINTS, strict=True))
+NAMES_OF_1 = (  # of ops, wherever they stand: (what version 1 has, what this one has)
+    (re.compile(r"(^|@)net\.gather(?=\d*(#\d+)?$)"), r"\1net.all_gather"),
+    (re.compile(r"(^|@)net\.exchange(?=\d*(#\d+)?$)"), r"\1net.all_to_all"),
+    (re.compile(r"\]\.take(?=(#\d+)?$)"), r"].slice"),
+    (re.compile(r"(\.\w+(=[^@]*)?)\.join(?=(#\d+)?$)"), r"\1.concat"),
+)
+KINDS_OF_1 = {
+    "net.all_gather": "net.gather",
+    "net.all_to_all": "net.exchange",
+    "_multi_tensor ": "_each ",
+    "MultiTensor(": "Each(",
+}
 
 
 def _in_words_of_today(content: Any) -> Any:
@@ -155,10 +173,22 @@ def _in_words_of_today(content: Any) -> Any:
 def _program_of_1(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
-    values = _with_keys(values, WORDS_OF_1)
+    values = _with_names(_with_keys(values, WORDS_OF_1)) | {"version": 1}
     if isinstance(offloads := values.get("offloads"), list):
         values["offloads"] = [_with_keys(x, POINTS_OF_1) if isinstance(x, dict) else x for x in offloads]
     return values
+
+
+def _with_names(value: Any) -> Any:
+    """The value with the names of ops that this version has."""
+    if isinstance(value, dict):
+        return {_with_names(key): _with_names(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_names(inner) for inner in value]
+    if isinstance(value, str):
+        for old, new in NAMES_OF_1:
+            value = old.sub(new, value)
+    return value
 
 
 def _with_keys(values: dict[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
@@ -192,6 +222,7 @@ class _Described:
     host_ops: list[str] = field(default_factory=list)
     asap: bool = False
     parts: list[_SplitRegion] = field(default_factory=list)
+    version: int = VERSION
 
     def of(self, program: Program) -> Program:
         """The program that the plan is of: the net's, in the plan's parts, which it may have already. Raises ValueError
@@ -257,7 +288,7 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
     for name, planned in described.tensors.items():
         if mine.get(name, planned) != planned:
             yield f"{name} is {planned} in the plan and {mine[name]} in the net"
-    ops = {op.name: fingerprint(op) for op in program.ops}
+    ops = {op.name: fingerprint(op, described.version) for op in program.ops}
     if fused := next((n for n in (*ops, *described.ops) if "+" in n and (n in ops) != (n in described.ops)), None):
         fuses, other = ("this device", "the plan's") if fused in ops else ("the plan's device", "this one")
         yield f"{fuses} makes one op {fused} of several, {other} does not (plan for the same device, or --no-fusion)"

@@ -12,6 +12,7 @@ import pytest
 import minidnn
 from minidnn.cli.main import main
 from minidnn.costs import Choice, estimate, profile
+from minidnn.jobs.job import read
 from minidnn.memory import policies
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.plan import OffloadInterval, Plan, Slot
@@ -25,6 +26,7 @@ from tests.support.paths import NET_FILES
 from tests.support.slow import usual_are
 
 TITAN = profile("titan_x")
+PLANS = Path(__file__).parents[2] / "support" / "plans"
 
 
 def lowered(name, batch=None):
@@ -81,6 +83,16 @@ def test_a_file_of_version_1_has_other_words_for_the_same_plan(saved):
     assert {name: str(s) for name, s in after.schedules.items()} == {
         name: str(s) for name, s in before.schedules.items()
     }
+
+
+@pytest.mark.parametrize(("file", "ranks"), [("ranks_1.plan", 2), ("parts_1.plan", None)])
+def test_files_of_version_1_are_read(file, ranks):
+    """Written by minidnn before its ops of ranks and of parts had other names."""
+    job = read("lenet", {"ranks": ranks}, 16, "titan_x")
+    arrangement = arrange(job.programs, str(PLANS / file), job.costs())
+    (schedule,) = arrangement.schedules.values()
+    assert {region.count for region in schedule.program.parts} == (set() if ranks else {4})
+    assert any(op.on_net for op in schedule.program.ops) == bool(ranks)
 
 
 def test_one_fact_a_line(saved, tmp_path):
