@@ -116,7 +116,7 @@ class Job:
             costs = staged(self.target.estimates(), setting)
         else:
             costs = staged(self.target.costs([*self.programs, *self.of_one_rank], setting, warn), setting)
-        return self._linked(costs)
+        return self.linked(costs)
 
     def costs_of_sizes(self) -> Costs:
         """`costs` of many batches. Raises InvalidInput if measured costs are asked for."""
@@ -134,9 +134,9 @@ class Job:
         of these is measured."""
         if self.spec is None or self.spec.ranks == 1:
             return None
-        return self._linked(self.setting.costs or self.target.estimates())
+        return self.linked(self.setting.costs or self.target.estimates())
 
-    def _linked(self, costs: Costs) -> Costs:
+    def linked(self, costs: Costs) -> Costs:
         """The costs with those of communications, among several ranks."""
         return among(costs, self.network(costs)) if self.setting.ranked else costs
 

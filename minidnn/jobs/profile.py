@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from minidnn.backends import open_device
 from minidnn.costs import Costs, Measurements, measurements
-from minidnn.costs.net import among
 from minidnn.formats import usable
 from minidnn.jobs.job import Job, warn
 from minidnn.measuring.ops import measure
@@ -28,5 +27,4 @@ def profiled(job: Job, again: bool = False) -> tuple[Costs, Measurements, int]:
 
     costs = measure(device, [*job.of_one_rank, *job.programs], known, again, tell)
     status()
-    linked = among(costs, job.network(costs)) if job.setting.ranked else costs
-    return linked, known, len(known.seconds) - before
+    return job.linked(costs), known, len(known.seconds) - before
