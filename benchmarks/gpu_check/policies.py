@@ -130,7 +130,7 @@ class Subject:
 def trained(
     net: Net, device: CudaDevice, policy: str, costs: Costs, budget: int | None, graphs: bool, form: str = "float32"
 ) -> tuple[Digest, dict[str, int]]:
-    """Hashes of all persistent tensors and the losses after a few steps, and the memory that was taken besides the arena.
+    """Hashes of all persistent tensors and the losses after a few steps, and the memory taken besides the arena.
 
     Raises Wrong if a value is not finite, or a weight did not change."""
     device.graphs = graphs
