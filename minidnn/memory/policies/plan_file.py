@@ -173,7 +173,7 @@ def _in_words_of_today(content: Any) -> Any:
 def _program_of_1(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
-    values = _with_names(_with_keys(values, WORDS_OF_1)) | {"version": 1}
+    values = _with_names(_with_keys(values, WORDS_OF_1))
     if isinstance(offloads := values.get("offloads"), list):
         values["offloads"] = [_with_keys(x, POINTS_OF_1) if isinstance(x, dict) else x for x in offloads]
     return values
@@ -222,7 +222,6 @@ class _Described:
     host_ops: list[str] = field(default_factory=list)
     asap: bool = False
     parts: list[_SplitRegion] = field(default_factory=list)
-    version: int = VERSION
 
     def of(self, program: Program) -> Program:
         """The program that the plan is of: the net's, in the plan's parts, which it may have already. Raises ValueError
@@ -249,8 +248,8 @@ def load(path: str | Path) -> Policy:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content = _in_words_of_today(json.loads(Path(path).read_text(encoding="utf-8")))
-        file: _File = TypeAdapter(_File).validate_python(content)
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        file: _File = TypeAdapter(_File).validate_python(_in_words_of_today(content))
     except json.JSONDecodeError as error:
         raise PlanError(f"{path}:{error.lineno}:{error.colno}: not a plan: {error.msg}") from None
     except (UnicodeDecodeError, RecursionError) as error:
@@ -274,7 +273,7 @@ def load(path: str | Path) -> Policy:
             program = described.of(program)
         except ValueError as error:
             raise PlanError(f"{path} is a plan of another net: {error}") from None
-        if differences := list(_differences(described, program)):
+        if differences := list(_differences(described, program, content["minidnn_plan"])):
             more = f", and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
             raise PlanError(f"{path} is a plan of another net: {'; '.join(differences[:NAMED])}{more}")
         return _Reader(str(path), file.device, described, program, costs).plan()
@@ -282,13 +281,13 @@ def load(path: str | Path) -> Policy:
     return decide
 
 
-def _differences(described: _Described, program: Program) -> Iterator[str]:
-    """The differences between the plan's net and this one, in words, the most telling first."""
+def _differences(described: _Described, program: Program, version: int) -> Iterator[str]:
+    """The differences between the plan's net and this one, in words, the most telling first. version: of the file"""
     mine = {t.name: _shape(t) for t in program.tensors}
     for name, planned in described.tensors.items():
         if mine.get(name, planned) != planned:
             yield f"{name} is {planned} in the plan and {mine[name]} in the net"
-    ops = {op.name: fingerprint(op, described.version) for op in program.ops}
+    ops = {op.name: fingerprint(op, version) for op in program.ops}
     if fused := next((n for n in (*ops, *described.ops) if "+" in n and (n in ops) != (n in described.ops)), None):
         fuses, other = ("this device", "the plan's") if fused in ops else ("the plan's device", "this one")
         yield f"{fuses} makes one op {fused} of several, {other} does not (plan for the same device, or --no-fusion)"
