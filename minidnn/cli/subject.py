@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from minidnn.api.pictures import Pictured
     from minidnn.api.time import LayerTimes
     from minidnn.jobs.job import Job
+    from minidnn.jobs.nets import Nets
     from minidnn.jobs.setting import Setting
 
 
@@ -109,7 +110,7 @@ def write_steps(args: argparse.Namespace, answer: Pictured[Any] | LayerTimes) ->
         answer.steps().save(file)
 
 
-def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
+def understood(file: str, args: argparse.Namespace) -> Nets:
     """(net, nets to test with, solver) of a file. Says which unknown fields are ignored, if the arguments allow any."""
     from minidnn.jobs.job import understood
 
