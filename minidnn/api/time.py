@@ -11,7 +11,7 @@ from minidnn.api.answer import Answer
 from minidnn.api.steps import Steps
 from minidnn.costs import Costs
 from minidnn.jobs.job import Job, Source, read
-from minidnn.jobs.outcome import outcome
+from minidnn.jobs.outcome import of_job
 from minidnn.jobs.profile import profiled
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.plan import Plan
@@ -85,14 +85,13 @@ def of(about: Job, iterations: int | None = None) -> LayerTimes:
     policy = about.setting.policy
     check_policies([policy])
     costs = about.costs()
-    budget, host_budget = about.setting.budget, about.setting.host_budget
     simulated = about.gpu is not None or about.setting.ranks is not None
     if simulated:
-        one = outcome(about.programs, policy, costs, budget, host_budget, about.train.name)
+        one = of_job(about, policy, costs)
         schedule, traces = one.schedule, [one.trace]
         notes, fields = header.notes(about, costs), header.of_plan(about, costs)
     else:
-        running = runner(about)(policy, costs, budget)
+        running = runner(about)(policy, costs, about.setting.budget)
         try:
             schedule = running.arrangement.schedules[about.train.name]
             running.step()
@@ -107,7 +106,7 @@ def of(about: Job, iterations: int | None = None) -> LayerTimes:
     )
     trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
     step = Step(policy, schedule, trace, not simulated, document.device)
-    steps = Steps([step], fields, header.title(about), notes, budget)
+    steps = Steps([step], fields, header.title(about), notes, about.setting.budget)
     return LayerTimes(document, f"{header.title(about)}, {policy}. {notes}", steps)
 
 
@@ -135,8 +134,7 @@ def algorithms_of(about: Job) -> AlgorithmTimes:
     else:
         costs, _, _ = profiled(about)
         notes = f"Measured on {header.device_of(about)}."
-    setting = about.setting
-    one = outcome(about.programs, policy, costs, setting.budget, setting.host_budget, about.train.name)
+    one = of_job(about, policy, costs)
     rows = algorithm_rows(about.train, one.schedule.plan, costs)
     total = sums(rows)
     document = AlgorithmDocument(

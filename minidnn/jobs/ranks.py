@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from minidnn.costs import Costs
 from minidnn.costs.net import Link, Network, among, sent, unhindered
 from minidnn.jobs.job import Job
-from minidnn.jobs.outcome import Outcome, outcome
+from minidnn.jobs.outcome import of_job
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.memory.schedule import Arrangement, Schedule
@@ -76,13 +76,8 @@ def alone(about: Job, policy: str, costs: Costs) -> Iteration | None:
     if policy.endswith(SUFFIX):  # its plan is of several ranks
         return None
     one = about.varied(ranks=1)
-    single = _outcome(one, policy, costs)
+    single = of_job(one, policy, costs)
     return iteration(single.arrangement, one.parts, 1, one.batch or 1, costs) if single.fits else None
-
-
-def _outcome(about: Job, policy: str, costs: Costs) -> Outcome:
-    setting = about.setting
-    return outcome(about.programs, policy, costs, setting.budget, setting.host_budget, about.train.name)
 
 
 def columns(about: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
@@ -123,7 +118,7 @@ def _row(about: Job, policy: str, costs: Costs, single: Iteration | None) -> Sca
     ranks, batch = about.setting.ranks or 1, about.batch or 1
     network = about.network(costs)
     costs = among(costs, network)
-    all_ranks = _outcome(about, policy, costs)
+    all_ranks = of_job(about, policy, costs)
     if not all_ranks.fits:
         return ScalingRow(policy=policy, ranks=ranks, batch=batch, fits=False, why=all_ranks.why)
     plan = all_ranks.arrangement
