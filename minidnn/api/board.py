@@ -153,15 +153,15 @@ def at_batch(source: Source) -> tuple[Source, int | None]:
 def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown: bool) -> list[Contest]:
     """A net on each GPU."""
     net, batch = at_batch(source)
-    about = read(net, given, batch, ANY, ignore_unknown)
-    programs = tuple(synchronous(about.programs))
+    job = read(net, given, batch, ANY, ignore_unknown)
+    programs = tuple(synchronous(job.programs))
     result = []
     for which in gpus:
-        card, host = gpu(which), about.setting.host_budget
-        host = host_memory(which) if about.host_assumed else host
+        card, host = gpu(which), job.setting.host_budget
+        host = host_memory(which) if job.host_assumed else host
         result.append(
             Contest(
-                about.name, about.batch, which, card.title, programs, about.train.name, card.costs(which), host
+                job.name, job.batch, which, card.title, programs, job.train.name, card.costs(which), host
             )
         )  # fmt: skip
     return result

@@ -54,40 +54,40 @@ def cards(
     return of(read(net, given, batch, ANY, ignore_unknown), listed(gpus) or None)
 
 
-def of(about: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
+def of(job: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
     """The cards of a job that was read for the GPU `ANY`, the least memory first."""
-    host_budget = None if about.host_assumed else about.setting.host_budget
-    programs = synchronous(about.programs)
+    host_budget = None if job.host_assumed else job.setting.host_budget
+    programs = synchronous(job.programs)
     names = list(dict.fromkeys(map(named, known() if gpus is None else gpus)))
     rows = []
     try:
         for number, name in enumerate(names):
             tell(f"{name}: GPU {number + 1} of {len(names)}")
-            rows.append(_row(about, programs, name, host_memory(name) if host_budget is None else host_budget))
+            rows.append(_row(job, programs, name, host_memory(name) if host_budget is None else host_budget))
     finally:
         tell("")
     rows.sort(key=lambda row: (row.memory_bytes, row.gpu))
-    document = Document(rows=rows, net=about.name, batch=about.batch, format=about.setting.format)
-    title = f"{header.title(about)}. Simulated: the plans of best within each GPU's memory"
-    if about.host_assumed:
+    document = Document(rows=rows, net=job.name, batch=job.batch, format=job.setting.format)
+    title = f"{header.title(job)}. Simulated: the plans of best within each GPU's memory"
+    if job.host_assumed:
         title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"
     return Cards(document, title)
 
 
-def _row(about: Job, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:
+def _row(job: Job, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:
     """What a step takes on this GPU. Bytes of a plan that does not fit are those of the smallest that there is. A plan
     that fits is one for endless memory, too."""
     card = gpu(name)
     costs = card.costs(name)
-    loose = free(programs, costs, about.train.name).seconds
-    one = nearest(programs, BUDGETED, costs, costs.memory, host_budget, about.train.name)
+    loose = free(programs, costs, job.train.name).seconds
+    one = nearest(programs, BUDGETED, costs, costs.memory, host_budget, job.train.name)
     seconds = one.seconds if one.fits else None
     loose = loose if seconds is None else min(loose, seconds)
     return CardRow(
         gpu=name, title=card.title, memory_bytes=costs.memory, fits=one.fits, peak_bytes=one.arrangement.arena,
         host_bytes=one.arrangement.off_device, host_budget_bytes=host_budget, step_seconds=seconds,
         free_seconds=loose,
-        samples_per_second=None if seconds is None or about.batch is None else about.batch / seconds,
+        samples_per_second=None if seconds is None or job.batch is None else job.batch / seconds,
         bound_seconds=one.schedule.plan.bound if one.fits else None,
         lossless=seconds is not None and seconds <= loose * (1 + SLOWER),
     )  # fmt: skip

@@ -63,33 +63,33 @@ def compare(
     return of(read(net, given, batch, gpu, ignore_unknown), listed(policies), steps)
 
 
-def of(about: Job, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
+def of(job: Job, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
     """The comparison of these policies."""
-    setting = about.setting
+    setting = job.setting
     budgeted = [BUDGETED] if setting.budget is not None else []
-    policies = policies or [*(RUN if about.gpu is None else SIMULATED), *budgeted]
+    policies = policies or [*(RUN if job.gpu is None else SIMULATED), *budgeted]
     check_policies(policies)
-    costs = about.costs()
+    costs = job.costs()
     budgets = setting.budget, setting.host_budget
     limit = setting.budget
-    if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():
-        results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
+    if job.gpu is not None or setting.ranks is not None or setting.facts.planning_only():
+        results = simulated(job.programs, policies, costs, *budgets, setting.facts.name, job.train.name)
         for r in results:
-            r.more |= ranks.columns(about, r.policy, r.arrangement, costs)
-        document = Document(rows=[r.row() for r in results], **header.of_plan(about, costs))
-        notes = header.notes(about, costs)
-        limit = costs.memory if limit is None and about.gpu is not None else limit
+            r.more |= ranks.columns(job, r.policy, r.arrangement, costs)
+        document = Document(rows=[r.row() for r in results], **header.of_plan(job, costs))
+        notes = header.notes(job, costs)
+        limit = costs.memory if limit is None and job.gpu is not None else limit
     else:
         try:
-            results = ran(runner(about), about.programs, policies, costs, *budgets, steps, about.train.name, tell)
+            results = ran(runner(job), job.programs, policies, costs, *budgets, steps, job.train.name, tell)
         finally:
             tell("")
         beside = open_device(setting.device).beside()
-        document = Document(rows=[r.row() for r in results], **header.of_run(about), beside_arena_bytes=beside)
+        document = Document(rows=[r.row() for r in results], **header.of_run(job), beside_arena_bytes=beside)
         timed = max(len(r.steps) for r in results)
         intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
         each = f"{timed} timed step{'s' * (timed != 1)} each"
         starts = max(r.more.get("starts", 1) for r in results)
         of = f" of {starts} starts" if starts > 1 else ""
-        notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(about)}."
-    return Comparison(document, header.title(about), notes, results, limit)
+        notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(job)}."
+    return Comparison(document, header.title(job), notes, results, limit)

@@ -64,28 +64,26 @@ def frontier(
 
 
 def of(
-    about: Job, policies: Sequence[str] = (), points: int = POINTS, step: int | None = None, tell: Tell = silent
+    job: Job, policies: Sequence[str] = (), points: int = POINTS, step: int | None = None, tell: Tell = silent
 ) -> Frontier:
     """The frontier of `best` and of these policies."""
     if points < 2:
         raise InvalidInput("--points: a frontier has two or more")
     check_policies(policies)
-    costs = about.costs()
+    costs = job.costs()
     budgets: list[int] = []
-    budget = about.setting.budget
+    budget = job.setting.budget
     if step is not None:
         if budget is None or step >= budget:
             raise InvalidInput("--step: needs a larger --budget, which it is taken from and added to")
         budgets = [budget - step, budget, budget + step]
     try:
-        result = sweep(
-            about.programs, policies, costs, points, about.train.name, tell, budgets, about.setting.host_budget
-        )
+        result = sweep(job.programs, policies, costs, points, job.train.name, tell, budgets, job.setting.host_budget)
     except NoSolver as reason:
         raise InvalidInput(f"a frontier {reason}") from None
     finally:
         tell("")
-    return Frontier(Document(**result, **header.of_plan(about, costs)), header.title(about), header.notes(about, costs))
+    return Frontier(Document(**result, **header.of_plan(job, costs)), header.title(job), header.notes(job, costs))
 
 
 def _bytes(step: int | str | None) -> int | None:

@@ -38,11 +38,11 @@ class Plans(Pictured[Document]):
     rams:    the bytes of this machine's memory that a run of each policy would take
     """
 
-    def __init__(self, about: Job, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
-        notes = header.notes(about, costs)
-        document = Document(rows=[r.row() for r in results], **header.of_plan(about, costs))
-        super().__init__(document, header.title(about), notes, results, about.setting.budget)
-        self.about, self.costs, self.rams = about, costs, rams
+    def __init__(self, job: Job, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
+        notes = header.notes(job, costs)
+        document = Document(rows=[r.row() for r in results], **header.of_plan(job, costs))
+        super().__init__(document, header.title(job), notes, results, job.setting.budget)
+        self.job, self.costs, self.rams = job, costs, rams
 
     def schedule(self, policy: str, program: str | None = None) -> Schedule:
         """The proved schedule of a policy: of the training program, or of the one that is named. Raises KeyError."""
@@ -56,7 +56,7 @@ class Plans(Pictured[Document]):
         error = self.results[0].refused if len(self.results) == 1 else None
         if error is None or not of_budget(error):
             return None
-        text = _answer(self.about, self.results[0].policy, error, self.costs, tell)
+        text = _answer(self.job, self.results[0].policy, error, self.costs, tell)
         self.document = self.document.model_copy(update={"refused": text})
         return text
 
@@ -81,8 +81,8 @@ def plan(
     A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    about = read(net, given, batch, gpu, ignore_unknown)
-    return of(about, listed(policies) or [about.setting.policy])
+    job = read(net, given, batch, gpu, ignore_unknown)
+    return of(job, listed(policies) or [job.setting.policy])
 
 
 def listed(policies: Sequence[str] | str | None) -> list[str]:
@@ -92,55 +92,55 @@ def listed(policies: Sequence[str] | str | None) -> list[str]:
     return list(policies or [])
 
 
-def of(about: Job, policies: Sequence[str]) -> Plans:
+def of(job: Job, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
     check_policies(policies)
-    setting = about.setting
-    costs = about.costs()
-    here = Residence.of(about, unread=True)
+    setting = job.setting
+    costs = job.costs()
+    here = Residence.of(job, unread=True)
 
-    name = about.train.name
+    name = job.train.name
 
     def within_ram(policy: str) -> Outcome:
-        one = attempt(policy, costs, name, lambda: here.arranged(about.programs, policy, costs, setting))
+        one = attempt(policy, costs, name, lambda: here.arranged(job.programs, policy, costs, setting))
         if one.fits:
             return one
-        budgeted = nearest(about.programs, policy, costs, setting.budget, setting.host_budget, name)
+        budgeted = nearest(job.programs, policy, costs, setting.budget, setting.host_budget, name)
         return replace(budgeted, refused=one.refused) if isinstance(one.refused, RamError) else budgeted
 
     results = simulated(
-        about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, name,
+        job.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, name,
         None if setting.ram is None else within_ram,
     )  # fmt: skip
     for r in results:
-        r.more |= ranks.columns(about, r.policy, r.arrangement, costs)
+        r.more |= ranks.columns(job, r.policy, r.arrangement, costs)
     rams = {r.policy: here.ram(r.arrangement) for r in results}
     if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
         for r in results:
             r.more |= rams[r.policy].row()
-    return Plans(about, costs, results, rams)
+    return Plans(job, costs, results, rams)
 
 
-def _answer(about: Job, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
+def _answer(job: Job, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
     """Why the policy was refused, and what would fit (jobs/remedies.py, report/refusal.py)."""
-    setting = about.setting
-    formats = about.narrower()
-    more = STATES[STATES.index(setting.state) + 1 :] if about.solver is not None and setting.ranks is None else ()
+    setting = job.setting
+    formats = job.narrower()
+    more = STATES[STATES.index(setting.state) + 1 :] if job.solver is not None and setting.ranks is None else ()
     states = [
-        state for state in more if len(about.varied(state=state).train.host_resident) > len(about.train.host_resident)
+        state for state in more if len(job.varied(state=state).train.host_resident) > len(job.train.host_resident)
     ]
-    fuses = about.fuses is not None
-    asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, fuses, states)
+    fuses = job.fuses is not None
+    asked = Asked(policy, setting.budget, setting.host_budget, job.batch, formats, fuses, states)
 
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
-        other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)
-        known = costs if about.gpu is not None else other.costs(sizes)
+        other = job.varied(change.batch, change.format, not change.no_fusion, state=change.state)
+        known = costs if job.gpu is not None else other.costs(sizes)
         staging = costs.staging
         if change.host_ring is not None and staging is not None:
             staging = replace(staging, ring=change.host_ring)
         return other.programs, replace(known, staging=staging)
 
     try:
-        return remedies(asked, refused, varied, about.train.name, tell)
+        return remedies(asked, refused, varied, job.train.name, tell)
     finally:
         tell("")

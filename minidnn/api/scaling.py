@@ -51,8 +51,8 @@ def scaling(
     """
     checked(counts)
     given["ranks"] = min(counts)
-    about = read(net, given, batch, gpu, ignore_unknown)
-    return of(about, listed(policies) or [about.setting.policy], counts)
+    job = read(net, given, batch, gpu, ignore_unknown)
+    return of(job, listed(policies) or [job.setting.policy], counts)
 
 
 def checked(counts: Sequence[int]) -> None:
@@ -61,22 +61,22 @@ def checked(counts: Sequence[int]) -> None:
         raise InvalidInput(f"ranks: expected whole numbers from 1 to {MOST}, not {list(counts)!r}")
 
 
-def of(about: Job, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
+def of(job: Job, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
     """The speed of a job on these numbers of ranks."""
     check_policies(policies, sizes=True)
     for ranks in counts:
-        about.batch_of(ranks)  # raises before anything is planned
-    costs = about.costs_of_sizes() if len(set(counts)) > 1 else about.costs()
+        job.batch_of(ranks)  # raises before anything is planned
+    costs = job.costs_of_sizes() if len(set(counts)) > 1 else job.costs()
     try:
-        rows = list(curve(about, policies, counts, costs, tell))
+        rows = list(curve(job, policies, counts, costs, tell))
     finally:
         tell("")
     document = Document(
         rows=rows,
-        budget_bytes=about.setting.budget,
-        global_batch=about.setting.global_batch,
-        **{**header.of_plan(about, costs), "ranks": None},
+        budget_bytes=job.setting.budget,
+        global_batch=job.setting.global_batch,
+        **{**header.of_plan(job, costs), "ranks": None},
     )
-    shared = about.setting.global_batch
-    title = header.title(about) if shared is None else f"{about.name}, batch {shared} of all ranks"
-    return Scaling(document, title, header.notes(about.varied(ranks=max(counts)), costs))
+    shared = job.setting.global_batch
+    title = header.title(job) if shared is None else f"{job.name}, batch {shared} of all ranks"
+    return Scaling(document, title, header.notes(job.varied(ranks=max(counts)), costs))

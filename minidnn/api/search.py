@@ -95,19 +95,19 @@ def of(
     policies = policies or names()
     check_policies(policies, sizes=True)
     sized = KINDS[max](source, read, step)
-    about = sized.about
-    costs = about.costs_of_sizes()
-    setting = about.setting
+    job = sized.job
+    costs = job.costs_of_sizes()
+    setting = job.setting
     budget = costs.memory if setting.budget is None else setting.budget
     rows: list[SearchRow] = []
     beyond = None
 
     def answer() -> Search:
-        fields = {**header.of_plan(about, costs), "net": sized.model, "batch": None if max == "batch" else about.batch}
+        fields = {**header.of_plan(job, costs), "net": sized.model, "batch": None if max == "batch" else job.batch}
         document = Document(rows=rows, budget_bytes=budget, excluded=beyond, **fields)
-        title = sized.model if max == "batch" else f"{sized.model}, batch {about.batch}"
+        title = sized.model if max == "batch" else f"{sized.model}, batch {job.batch}"
         title += ", pixels a side" if max == "size" else ""
-        return Search(document, f"{title}, {sizes.text(budget)}. {header.notes(about, costs)}", max)
+        return Search(document, f"{title}, {sizes.text(budget)}. {header.notes(job, costs)}", max)
 
     try:
         for policy in policies:
@@ -141,9 +141,9 @@ def _excluded(sized: Sized, costs: Costs, budget: int, rows: Any, what: str, tel
 
 
 def _row(found: Largest, what: str, sized: Sized, costs: Costs, budget: int) -> SearchRow:
-    arrangement, above, about = found.arrangement, found.refused, sized.about
-    schedule = None if arrangement is None else arrangement.schedules[about.train.name]
-    size = {"batch": None if what == "batch" else about.batch, "size": None, "depth": None, what: found.size}
+    arrangement, above, job = found.arrangement, found.refused, sized.job
+    schedule = None if arrangement is None else arrangement.schedules[job.train.name]
+    size = {"batch": None if what == "batch" else job.batch, "size": None, "depth": None, what: found.size}
     return SearchRow(
         policy=found.policy,
         net=sized.model,

@@ -80,34 +80,34 @@ def time(
     return of(read(net, given, batch, gpu, ignore_unknown), iterations)
 
 
-def of(about: Job, iterations: int | None = None) -> LayerTimes:
+def of(job: Job, iterations: int | None = None) -> LayerTimes:
     """The seconds of each layer."""
-    policy = about.setting.policy
+    policy = job.setting.policy
     check_policies([policy])
-    costs = about.costs()
-    simulated = about.gpu is not None or about.setting.ranks is not None
+    costs = job.costs()
+    simulated = job.gpu is not None or job.setting.ranks is not None
     if simulated:
-        one = of_job(about, policy, costs)
+        one = of_job(job, policy, costs)
         schedule, traces = one.schedule, [one.trace]
-        notes, fields = header.notes(about, costs), header.of_plan(about, costs)
+        notes, fields = header.notes(job, costs), header.of_plan(job, costs)
     else:
-        running = runner(about)(policy, costs, about.setting.budget)
+        running = runner(job)(policy, costs, job.setting.budget)
         try:
-            schedule = running.arrangement.schedules[about.train.name]
+            schedule = running.arrangement.schedules[job.train.name]
             running.step()
             traces = [trace for _ in range(iterations or STEPS) if (trace := running.step(trace=True)) is not None]
         finally:
             running.close()
-        fields = header.of_run(about)
-        notes = f"Median of {len(traces)} steps. Run on {header.device_of(about)}."
+        fields = header.of_run(job)
+        notes = f"Median of {len(traces)} steps. Run on {header.device_of(job)}."
     seconds = median(t.seconds for t in traces)
     document = LayerDocument(
         rows=layer_rows(schedule, traces), **fields, policy=policy, step_seconds=seconds, timed_steps=len(traces)
     )
     trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
     step = Step(policy, schedule, trace, not simulated, document.device)
-    steps = Steps([step], fields, header.title(about), notes, about.setting.budget)
-    return LayerTimes(document, f"{header.title(about)}, {policy}. {notes}", steps)
+    steps = Steps([step], fields, header.title(job), notes, job.setting.budget)
+    return LayerTimes(document, f"{header.title(job)}, {policy}. {notes}", steps)
 
 
 def algorithms(
@@ -124,24 +124,24 @@ def algorithms(
     return algorithms_of(read(net, given, batch, gpu, ignore_unknown))
 
 
-def algorithms_of(about: Job) -> AlgorithmTimes:
+def algorithms_of(job: Job) -> AlgorithmTimes:
     """Each convolution pass by each of its algorithms."""
-    policy = about.setting.policy
+    policy = job.setting.policy
     check_policies([policy])
-    if about.gpu is not None:
-        costs = about.costs()
-        notes = header.notes(about, costs)
+    if job.gpu is not None:
+        costs = job.costs()
+        notes = header.notes(job, costs)
     else:
-        costs, _, _ = profiled(about)
-        notes = f"Measured on {header.device_of(about)}."
-    one = of_job(about, policy, costs)
-    rows = algorithm_rows(about.train, one.schedule.plan, costs)
+        costs, _, _ = profiled(job)
+        notes = f"Measured on {header.device_of(job)}."
+    one = of_job(job, policy, costs)
+    rows = algorithm_rows(job.train, one.schedule.plan, costs)
     total = sums(rows)
     document = AlgorithmDocument(
-        rows=rows, **header.of_plan(about, costs), policy=policy,
+        rows=rows, **header.of_plan(job, costs), policy=policy,
         chosen_sum=total["chosen"], fastest_sum=total["fastest"], least_sum=total["least"],
     )  # fmt: skip
-    return AlgorithmTimes(document, f"{header.title(about)}. {notes}")
+    return AlgorithmTimes(document, f"{header.title(job)}. {notes}")
 
 
 def layer_rows(schedule: Schedule, traces: Sequence[Trace]) -> list[LayerTime]:

@@ -91,12 +91,12 @@ def tune(
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    about = read(net, given, batch, gpu, ignore_unknown)
-    return of(about, given.get("policy"), grid, samples, measure, counts)
+    job = read(net, given, batch, gpu, ignore_unknown)
+    return of(job, given.get("policy"), grid, samples, measure, counts)
 
 
 def of(
-    about: Job,
+    job: Job,
     policy: str | None = None,
     grid: int | None = None,
     samples: int | None = None,
@@ -105,35 +105,35 @@ def of(
     watch: Watch = lambda policy, row: None,
 ) -> Tuning:
     """Tune a subject: find its batch, learning rate and seconds of an epoch."""
-    if measured and about.gpu:
-        raise InvalidInput(f"--measure runs on --device: leave out --gpu {about.gpu}")
-    ranks = about.setting.ranks or 1
+    if measured and job.gpu:
+        raise InvalidInput(f"--measure runs on --device: leave out --gpu {job.gpu}")
+    ranks = job.setting.ranks or 1
     if measured and ranks > 1:
         raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
-    policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
+    policy = policy or (job.solver is not None and job.solver.minidnn.policy) or POLICY
     check_policies([policy], sizes=True)
-    costs = about.costs_of_sizes()
-    epoch, said = _epoch(about, samples, measured)
-    if about.batch is None:
-        raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")
-    budgets = about.setting.budget, about.setting.host_budget
+    costs = job.costs_of_sizes()
+    epoch, said = _epoch(job, samples, measured)
+    if job.batch is None:
+        raise InvalidInput(f"{job.name} has no input with a first dimension of samples: nothing to tune")
+    budgets = job.setting.budget, job.setting.host_budget
     result = sweep(
-        about.at_batch, about.batch, policy, costs, *budgets, grid, about.train.name,
+        job.at_batch, job.batch, policy, costs, *budgets, grid, job.train.name,
         partial(watch, policy),
     )  # fmt: skip
-    result = _with_one(about, result, policy, costs)
+    result = _with_one(job, result, policy, costs)
     best, why = result.best, ""
     match = None
     largest = max(row.batch for row in result.rows)
-    most = ranks * ceiling(about.at_batch(largest), largest, costs, about.train.name)
+    most = ranks * ceiling(job.at_batch(largest), largest, costs, job.train.name)
     if best is not None:
-        match, why = _matched(about, best.batch * ranks, epoch, ranks)
+        match, why = _matched(job, best.batch * ranks, epoch, ranks)
     document = Document(
         rows=[
             row.model_copy(update={"epoch_seconds": epoch / row.samples_per_second if row.fits else None})
             for row in result.rows
         ],
-        **header.of_plan(about, costs),
+        **header.of_plan(job, costs),
         policy=policy,
         budget_bytes=budgets[0],
         best=None if best is None else best.batch,
@@ -142,32 +142,32 @@ def of(
         enough=None if result.enough is None else result.enough.batch,
         most_samples_per_second=most,
         behind=None if best is None else 1 - best.samples_per_second / most,
-        formats=[] if best is None else _formats(about, best.batch, policy, costs),
+        formats=[] if best is None else _formats(job, best.batch, policy, costs),
         grid=result.grid,
         multiple_of=result.multiple,
         epoch_samples=epoch,
         solver=match,
-        measured=_measured(about, result, policy) if measured else [],
-        scaling=_scaling(about, best, policy, counts, costs),
+        measured=_measured(job, result, policy) if measured else [],
+        scaling=_scaling(job, best, policy, counts, costs),
     )
     says = [*report.sentences(document), said]
     if match is not None:
         says.append(f"Solver fields for it{why}: {_fields(match)}.")
-    says += [*report.checks(document), header.notes(about, costs)]
+    says += [*report.checks(document), header.notes(job, costs)]
     limit = costs.memory if budgets[0] is None else budgets[0]
-    return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
+    return Tuning(document, f"{job.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
 
 
-def _scaling(about: Job, best: TuneRow | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
+def _scaling(job: Job, best: TuneRow | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
     """The best batch on these numbers of ranks."""
-    return [] if best is None or not counts else [*curve(about.varied(batch=best.batch), [policy], counts, costs)]
+    return [] if best is None or not counts else [*curve(job.varied(batch=best.batch), [policy], counts, costs)]
 
 
-def _with_one(about: Job, found: Curve, policy: str, costs: Costs) -> Curve:
+def _with_one(job: Job, found: Curve, policy: str, costs: Costs) -> Curve:
     """The curve, with the efficiency of the batches that sentences tell of."""
-    if (about.setting.ranks or 1) == 1:
+    if (job.setting.ranks or 1) == 1:
         return found
-    one, budgets = about.varied(ranks=1), (about.setting.budget, about.setting.host_budget)
+    one, budgets = job.varied(ranks=1), (job.setting.budget, job.setting.host_budget)
     named = {row.batch for row in (found.best, found.unmoved) if row is not None}
     rows = []
     for row in found.rows:
@@ -179,28 +179,26 @@ def _with_one(about: Job, found: Curve, policy: str, costs: Costs) -> Curve:
     return replace(found, rows=tuple(rows))
 
 
-def _formats(about: Job, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
+def _formats(job: Job, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
     """The best batch in the formats of 16 bits that the device has."""
     result = []
-    for format in about.narrower():
-        programs = about.varied(batch=batch, format=format).programs
-        row = of_batch(
-            programs, batch, policy, costs, about.setting.budget, about.setting.host_budget, about.train.name
-        )
+    for format in job.narrower():
+        programs = job.varied(batch=batch, format=format).programs
+        row = of_batch(programs, batch, policy, costs, job.setting.budget, job.setting.host_budget, job.train.name)
         if row.fits:
             speed = row.samples_per_second
             result.append(FormatRow(format=format, step_seconds=row.step_seconds, samples_per_second=speed))
     return result
 
 
-def _epoch(about: Any, asked: int | None, runs: bool) -> tuple[int, str]:
+def _epoch(job: Any, asked: int | None, runs: bool) -> tuple[int, str]:
     """The samples of an epoch, and a sentence that says so: `asked` (--samples), else as many as the data has.
 
     If the data is synthetic, or the net names no data, an epoch is ImageNet's. So it is if the data cannot be read,
     unless the net `runs` on it: then DataError is raised."""
     if asked is not None:
         return asked, f"An epoch is {asked} samples."
-    layers = [node.layer for node in about.net.graph("TRAIN").layers]
+    layers = [node.layer for node in job.net.graph("TRAIN").layers]
     source = next((source_of(data, transform, "TRAIN") for x in layers for data, transform in x.sources), None)
     if source is None or source.made_up:
         return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
@@ -213,9 +211,9 @@ def _epoch(about: Any, asked: int | None, runs: bool) -> tuple[int, str]:
     return len(data), f"An epoch is the {len(data)} samples of {data.name}."
 
 
-def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
+def _matched(job: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
     """Solver fields for updates of `minibatch` samples, and a text that says where they come from."""
-    p = about.solver
+    p = job.solver
     if p is None:
         rate, reference = REFERENCE
         counts, why = (
@@ -223,7 +221,7 @@ def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[di
             f", from a rate of {rate} for {reference} samples (Goyal et al. 2017; a solver file says its own)",
         )
     else:
-        rate, reference = p.base_lr, about.batch * p.iter_size
+        rate, reference = p.base_lr, job.batch * p.iter_size
         counts = {name: _plain(getattr(p, name)) for name in COUNTS if p.has(name) and getattr(p, name)}
         why = f", from the file's {rate:g} for {reference} samples"
     fields = matched(rate, reference, minibatch, samples, counts).fields()
@@ -240,16 +238,16 @@ def _fields(match: dict[str, Any]) -> str:
     return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in match.items())
 
 
-def _measured(about: Job, found: Curve, policy: str) -> list[MeasuredRow]:
+def _measured(job: Job, found: Curve, policy: str) -> list[MeasuredRow]:
     """The best batch and the largest that does not swap, planned with measured costs, and run if they fit."""
-    budgets = about.setting.budget, about.setting.host_budget
+    budgets = job.setting.budget, job.setting.host_budget
     checked = []
     for batch in dict.fromkeys(row.batch for row in (found.best, found.unmoved) if row is not None):
-        device = open_device(about.setting.device)
-        programs = about.at_batch(batch)
+        device = open_device(job.setting.device)
+        programs = job.at_batch(batch)
         costs = measure(device, programs, measurements(device))
-        row = of_batch(programs, batch, policy, costs, *budgets, about.train.name)
-        seconds = _run(runner(about, batch), policy, costs, budgets[0]) if row.fits else None
+        row = of_batch(programs, batch, policy, costs, *budgets, job.train.name)
+        seconds = _run(runner(job, batch), policy, costs, budgets[0]) if row.fits else None
         checked.append(
             MeasuredRow(batch=batch, step_seconds=row.step_seconds, measured_step_seconds=seconds, why=row.why)
         )

@@ -36,16 +36,16 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, compare.Comparison)
     subject.check_steps(args)
-    about = subject.read(args)
-    result = compare.of(about, args.policies or (), args.steps, lambda text: None if args.json else status(text))
+    job = subject.read(args)
+    result = compare.of(job, args.policies or (), args.steps, lambda text: None if args.json else status(text))
 
     def show() -> None:
-        budget = about.setting.budget
+        budget = job.setting.budget
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(result.rows, f"{result.title}{allowed}. {result.notes}")
         if any(r.refused for r in result.results):
             say(pointer(args))
-        if result.document.origin == "run" and (line := beside_arena(open_device(about.setting.device))):
+        if result.document.origin == "run" and (line := beside_arena(open_device(job.setting.device))):
             say(f"{line} after the steps")
 
     subject.deliver(args, result, show, result)

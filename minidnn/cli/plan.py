@@ -46,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, plan.Plans)
     subject.check_steps(args)
-    about = subject.read(args)
-    policies = subject.policies_of(args) or [about.setting.policy]
+    job = subject.read(args)
+    policies = subject.policies_of(args) or [job.setting.policy]
     if args.ranks is not None and len(args.ranks) > 1:
-        return _scaling(args, about, policies)
+        return _scaling(args, job, policies)
     if args.save:
-        return _save(args, about, policies)
-    result = plan.of(about, policies)
+        return _save(args, job, policies)
+    result = plan.of(job, policies)
     text = None if args.policies or args.listing else result.explain(status)
     subject.write_report(args, result)
     subject.write_steps(args, result)
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if any(r.fits for r in result.results) else REFUSED
 
 
-def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
+def _scaling(args: argparse.Namespace, job: Job, policies: list[str]) -> int:
     """The speed on several numbers of ranks."""
     from minidnn.api import scaling
     from minidnn.errors import InvalidInput
@@ -77,7 +77,7 @@ def _scaling(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     if flag := next((flag for flag, value in taken.items() if value), None):
         raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
     scaling.checked(args.ranks)
-    result = scaling.of(about, policies, args.ranks, status)
+    result = scaling.of(job, policies, args.ranks, status)
     subject.deliver(args, result)
     return 0 if any(row.fits for row in result.rows) else REFUSED
 
@@ -92,7 +92,7 @@ def _show(args: argparse.Namespace, plans: Plans) -> None:
     text = plans.document.refused
     pictured = text is not None and text.worst is not None
     report.show(plans.rows, f"{plans.title}. {plans.notes}", why=not pictured)
-    if args.gpu is None and (card := beside_arena(open_device(plans.about.setting.device))):
+    if args.gpu is None and (card := beside_arena(open_device(plans.job.setting.device))):
         say(card)
     for r in plans.results:
         if r.refused is None:
@@ -116,7 +116,7 @@ def _list(plans: Plans) -> None:
                 say(line)
 
 
-def _save(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
+def _save(args: argparse.Namespace, job: Job, policies: list[str]) -> int:
     """Make the plan, prove it and write it. A plan that does not keep the budget is not written."""
     from minidnn.api import header
     from minidnn.errors import InvalidInput
@@ -134,12 +134,12 @@ def _save(args: argparse.Namespace, about: Job, policies: list[str]) -> int:
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")
     check_policies(policies)
-    costs = about.costs()
-    arrangement = arrange(about.programs, policies[0], costs, about.setting.budget, about.setting.host_budget)
+    costs = job.costs()
+    arrangement = arrange(job.programs, policies[0], costs, job.setting.budget, job.setting.host_budget)
     plan_file.save(path, arrangement, costs)
     if args.json:
         table.dump(SavedPlan(file=str(path), policy=arrangement.policy, peak_bytes=arrangement.arena))
     else:
         size = sizes.text(arrangement.arena)
-        say(f"{path}: {arrangement.policy} for {header.title(about)} on {costs.device}, {size}, proved")
+        say(f"{path}: {arrangement.policy} for {header.title(job)} on {costs.device}, {size}, proved")
     return 0

@@ -25,10 +25,10 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.results.times import Beside, MeasuredOp, Profile
 
-    about = subject.read(args)
-    costs, known, count = profiled(about, args.again)
+    job = subject.read(args)
+    costs, known, count = profiled(job, args.again)
     rows: list[MeasuredOp] = []
-    for program in about.programs:
+    for program in job.programs:
         for op in (op for op in program.ops if not op.on_net):
             for choice in costs.choices(op):
                 rows.append(
@@ -44,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
                         key=key(op, choice.algorithm),
                     )
                 )
-    mine = {geometry(op) for program in about.programs for op in program.ops}
+    mine = {geometry(op) for program in job.programs for op in program.ops}
     document = Profile(
         rows=rows,
-        **header.of_plan(about, costs),
+        **header.of_plan(job, costs),
         bandwidth_out=known.bandwidth_out,
         bandwidth_in=known.bandwidth_in,
         latency_seconds=known.latency,
@@ -59,6 +59,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump(document)
         return 0
-    shown = [row for row in rows if row.program == about.train.name]
-    report.show(document, shown, len(known.seconds), f"{header.title(about)} on {known.device}")
+    shown = [row for row in rows if row.program == job.train.name]
+    report.show(document, shown, len(known.seconds), f"{header.title(job)} on {known.device}")
     return 0

@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput("--algorithms measures each algorithm as `minidnn profile` does: leave out --iterations")
     if args.algorithms and (flags := subject.step_options(args)):
         raise InvalidInput(f"--algorithms runs no step: leave out {flags[0]}")
-    about = subject.read(args)
+    job = subject.read(args)
     if args.algorithms:
-        subject.deliver(args, time.algorithms_of(about))
+        subject.deliver(args, time.algorithms_of(job))
         return 0
-    result = time.of(about, args.iterations)
+    result = time.of(job, args.iterations)
     subject.deliver(args, result, steps=result)
     return 0

@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import tune
 
     subject.check_report(args, tune.Tuning)
-    about = subject.read(args)
+    job = subject.read(args)
     several = args.ranks if args.ranks is not None and len(args.ranks) > 1 else ()
-    result = tune.of(about, args.policy, args.grid, args.samples, args.measure, several, _tell)
+    result = tune.of(job, args.policy, args.grid, args.samples, args.measure, several, _tell)
     subject.deliver(args, result)
     return 0  # also if nothing fits: that is a result, not a failure
 

@@ -71,22 +71,22 @@ def _seconds(schedules: Sequence[Schedule], costs: Costs) -> float:
     return sum(taken[s] for s in schedules)
 
 
-def alone(about: Job, policy: str, costs: Costs) -> Iteration | None:
+def alone(job: Job, policy: str, costs: Costs) -> Iteration | None:
     """The iteration of one rank with the same batch, under the same policy and budgets; None: these refuse it."""
     if policy.endswith(SUFFIX):  # its plan is of several ranks
         return None
-    one = about.varied(ranks=1)
+    one = job.varied(ranks=1)
     single = of_job(one, policy, costs)
     return iteration(single.arrangement, one.parts, 1, one.batch or 1, costs) if single.fits else None
 
 
-def columns(about: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
+def columns(job: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
     """What a row of results says of a policy's ranks; empty if nobody has asked for ranks."""
-    ranks = about.setting.ranks
+    ranks = job.setting.ranks
     if ranks is None:
         return {}
-    among_all = iteration(found, about.parts, ranks, about.batch or 1, costs)
-    single = among_all if ranks == 1 else alone(about, policy, costs)
+    among_all = iteration(found, job.parts, ranks, job.batch or 1, costs)
+    single = among_all if ranks == 1 else alone(job, policy, costs)
     return {
         "samples_per_second": among_all.rate,
         "efficiency": None if single is None else among_all.efficiency(single),
@@ -97,7 +97,7 @@ def columns(about: Job, policy: str, found: Arrangement, costs: Costs) -> dict[s
 
 
 def curve(
-    about: Job,
+    job: Job,
     policies: Sequence[str],
     counts: Sequence[int],
     costs: Costs,
@@ -108,22 +108,22 @@ def curve(
         singles: dict[int | None, Iteration | None] = {}  # by batch
         for ranks in sorted(set(counts)):
             tell(f"{policy}: {ranks} ranks")
-            one = about.varied(ranks=ranks, batch=about.batch_of(ranks))
+            one = job.varied(ranks=ranks, batch=job.batch_of(ranks))
             if one.batch not in singles:
                 singles[one.batch] = alone(one, policy, costs)
             yield _row(one, policy, costs, singles[one.batch])
 
 
-def _row(about: Job, policy: str, costs: Costs, single: Iteration | None) -> ScalingRow:
-    ranks, batch = about.setting.ranks or 1, about.batch or 1
-    network = about.network(costs)
+def _row(job: Job, policy: str, costs: Costs, single: Iteration | None) -> ScalingRow:
+    ranks, batch = job.setting.ranks or 1, job.batch or 1
+    network = job.network(costs)
     costs = among(costs, network)
-    all_ranks = of_job(about, policy, costs)
+    all_ranks = of_job(job, policy, costs)
     if not all_ranks.fits:
         return ScalingRow(policy=policy, ranks=ranks, batch=batch, fits=False, why=all_ranks.why)
     plan = all_ranks.arrangement
-    it = iteration(plan, about.parts, ranks, batch, costs)
-    schedules = [plan.schedules[name] for name in about.parts]
+    it = iteration(plan, job.parts, ranks, batch, costs)
+    schedules = [plan.schedules[name] for name in job.parts]
 
     def saved(other: Network) -> float:
         return max(0.0, it.seconds - _seconds(schedules, among(costs, other)))

@@ -26,41 +26,41 @@ class Sized:
     make:   the programs of a size
     series: the sizes to choose from
     probes: two sizes to estimate from
-    about:  the job at one size
+    job:    the net at one size
     model:  the name of the net, or of its family
     """
 
     make: Make
     series: Series
     probes: tuple[int, int]
-    about: Job
+    job: Job
     model: str
 
 
 def by_batch(source: Source, read: Read, step: int | None) -> Sized:
-    about = read(source)
-    if about.asked:
+    job = read(source)
+    if job.asked:
         raise InvalidInput("--max batch looks for the batch: leave out --batch")
     step = step or 1
     if step > LARGEST:
         raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
     series = Series(step, step, LARGEST // step * step, batches=True)
-    start = series[series.number(about.batch or 1)]
-    return Sized(lambda batch: synchronous(about.at_batch(batch)), series, (start, 4 * start), about, about.name)
+    start = series[series.number(job.batch or 1)]
+    return Sized(lambda batch: synchronous(job.at_batch(batch)), series, (start, 4 * start), job, job.name)
 
 
 def by_size(source: Source, read: Read, step: int | None) -> Sized:
-    about = read(source)
-    side = next((t.shape[-1] for t in about.train.inputs if len(t.shape) == 4), None)
+    job = read(source)
+    side = next((t.shape[-1] for t in job.train.inputs if len(t.shape) == 4), None)
     step = step or SIDE
     if side is None:
-        raise InvalidInput(f"--max size: no input of {about.name} is a batch of images, (N, C, H, W)")
+        raise InvalidInput(f"--max size: no input of {job.name} is a batch of images, (N, C, H, W)")
     if step > WIDEST:
         raise InvalidInput(f"--step {step}: no image has a side of more than {WIDEST} pixels here")
-    first = _smallest(about, range(step, max(side, step) + 1, step))
+    first = _smallest(job, range(step, max(side, step) + 1, step))
     series = Series(first, step, WIDEST // step * step)
     start = series[series.number(side)]
-    return Sized(lambda size: synchronous(about.at_images(size)), series, (start, 2 * start), about, about.name)
+    return Sized(lambda size: synchronous(job.at_images(size)), series, (start, 2 * start), job, job.name)
 
 
 def by_depth(source: Source, read: Read, step: int | None) -> Sized:
@@ -71,9 +71,9 @@ def by_depth(source: Source, read: Read, step: int | None) -> Sized:
     if step and step % apart:
         raise InvalidInput(f"--step {step}: the depths of {family} are {apart} apart, so a multiple of that is needed")
     series = Series(first, step or apart, 99_999)
-    about = read(f"{family}{first}")
+    job = read(f"{family}{first}")
     probes = first, first + 16 * apart
-    return Sized(lambda depth: synchronous(read(f"{family}{depth}").programs), series, probes, about, family)
+    return Sized(lambda depth: synchronous(read(f"{family}{depth}").programs), series, probes, job, family)
 
 
 KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
@@ -81,11 +81,11 @@ KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
 }  # fmt: skip
 
 
-def _smallest(about: Job, sides: Sequence[int]) -> int:
+def _smallest(job: Job, sides: Sequence[int]) -> int:
     """The smallest of these sides at which the net can be made: images must not end before its layers do."""
     for side in sides:
         try:
-            about.at_images(side)
+            job.at_images(side)
         except BadInput:
             if side == sides[-1]:
                 raise

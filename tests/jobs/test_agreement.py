@@ -44,8 +44,8 @@ def profiled(ranks):
     device = open_device("cpu")
     known = costs.measurements(device)
     known.bandwidth_out, known.bandwidth_in, known.latency = 3e9, 4e9, 1e-5
-    about = read("solver.yaml", {"device": "cpu", "ranks": ranks})
-    several = [about] if ranks is None else [about, about.varied(ranks=1)]
+    job = read("solver.yaml", {"device": "cpu", "ranks": ranks})
+    several = [job] if ranks is None else [job, job.varied(ranks=1)]
     ops = [op for one in several for p in one.programs for op in p.ops]
     for op in (*PART_COPIES.values(), *(op for op in ops if not op.on_net)):
         for i, a in enumerate(device.algorithms(op)):
@@ -54,8 +54,8 @@ def profiled(ranks):
 
 
 def planned(policy, ranks, **given):
-    about = read("solver.yaml", {"device": "cpu", "ranks": ranks, **given})
-    return digest(plan.of(about, [policy]).results[0].arrangement)
+    job = read("solver.yaml", {"device": "cpu", "ranks": ranks, **given})
+    return digest(plan.of(job, [policy]).results[0].arrangement)
 
 
 def trained(policy, ranks, **given):

@@ -19,14 +19,14 @@ GiB = 2**30
     ("gpu", "bytes_"), [("k40", 64 * GiB), ("orin", 30 * GiB), (None, physical_memory()), ("RTX 3060:tf32", 64 * GiB)]
 )
 def test_what_is_assumed(gpu, bytes_):
-    about = read("lenet", {}, 1, gpu)
-    assert about.setting.host_budget == bytes_ and about.host_assumed
+    job = read("lenet", {}, 1, gpu)
+    assert job.setting.host_budget == bytes_ and job.host_assumed
 
 
 def test_who_names_a_host_budget_keeps_it():
-    about = read("lenet", {"host_budget": "1GiB"}, 1, "k40")
-    assert about.setting.host_budget == GiB and not about.host_assumed
-    assert "of the host" not in header.notes(about, about.costs())
+    job = read("lenet", {"host_budget": "1GiB"}, 1, "k40")
+    assert job.setting.host_budget == GiB and not job.host_assumed
+    assert "of the host" not in header.notes(job, job.costs())
 
 
 @pytest.fixture
