@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -25,6 +24,7 @@ from minidnn.errors import BadInput, near
 from minidnn.files.replace import replacing
 from minidnn.memory.parts import parted
 from minidnn.memory.plan import OffloadInterval, Plan, Point, Policy, Sharing, Slot
+from minidnn.memory.policies import plan_version_1
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program, SplitRegion, Tensor
 
@@ -86,10 +86,7 @@ def fingerprint(op: Op, version: int = VERSION) -> str:
 
     version: of the file; version 1 has other words for some kinds"""
     text = f"{geometry(op)} | {' '.join(t.name for t in (*op.reads, *op.writes))}"
-    if version == 1:
-        for new, old in KINDS_OF_1.items():
-            text = text.replace(new, old)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256((plan_version_1.of_then(text) if version == 1 else text).encode()).hexdigest()[:12]
 
 
 def _interval(offload: OffloadInterval, points: Sequence[str]) -> dict[str, Any]:
@@ -142,57 +139,6 @@ def _nested(value: dict[str, Any] | list[Any]) -> bool:
 
 
 # ---- reading
-
-# The words of version 1 for the same facts.
-WORDS_OF_1 = {"trips": "offloads", "hosted": "host_resident", "beside": "host_ops", "eager": "asap"}
-POINTS_OF_1 = dict(zip(("out", "free", "back", "arrive"), POINTS, strict=True))
-NAMES_OF_1 = (  # of ops, wherever they stand: (what version 1 has, what this one has)
-    (re.compile(r"(^|@)net\.gather(?=\d*(#\d+)?$)"), r"\1net.all_gather"),
-    (re.compile(r"(^|@)net\.exchange(?=\d*(#\d+)?$)"), r"\1net.all_to_all"),
-    (re.compile(r"\]\.take(?=(#\d+)?$)"), r"].slice"),
-    (re.compile(r"(\.\w+(=[^@]*)?)\.join(?=(#\d+)?$)"), r"\1.concat"),
-)
-KINDS_OF_1 = {
-    "net.all_gather": "net.gather",
-    "net.all_to_all": "net.exchange",
-    "_multi_tensor ": "_each ",
-    "MultiTensor(": "Each(",
-}
-
-
-def _in_words_of_today(content: Any) -> Any:
-    """The values of a file of version 1 as this version has them; all others as they are, right or wrong."""
-    if not isinstance(content, dict) or content.get("minidnn_plan") != 1:
-        return content
-    programs = content.get("programs")
-    if isinstance(programs, dict):
-        content = content | {"programs": {name: _program_of_1(values) for name, values in programs.items()}}
-    return content | {"minidnn_plan": VERSION}
-
-
-def _program_of_1(values: Any) -> Any:
-    if not isinstance(values, dict):
-        return values
-    values = _with_names(_with_keys(values, WORDS_OF_1))
-    if isinstance(offloads := values.get("offloads"), list):
-        values["offloads"] = [_with_keys(x, POINTS_OF_1) if isinstance(x, dict) else x for x in offloads]
-    return values
-
-
-def _with_names(value: Any) -> Any:
-    """The value with the names of ops that this version has."""
-    if isinstance(value, dict):
-        return {_with_names(key): _with_names(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_with_names(inner) for inner in value]
-    if isinstance(value, str):
-        for old, new in NAMES_OF_1:
-            value = old.sub(new, value)
-    return value
-
-
-def _with_keys(values: dict[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    return {words.get(key, key): value for key, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -249,7 +195,8 @@ def load(path: str | Path) -> Policy:
 
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        file: _File = TypeAdapter(_File).validate_python(_in_words_of_today(content))
+        old = isinstance(content, dict) and content.get("minidnn_plan") == 1
+        file: _File = TypeAdapter(_File).validate_python(plan_version_1.of_today(content) if old else content)
     except json.JSONDecodeError as error:
         raise PlanError(f"{path}:{error.lineno}:{error.colno}: not a plan: {error.msg}") from None
     except (UnicodeDecodeError, RecursionError) as error:
@@ -273,7 +220,7 @@ def load(path: str | Path) -> Policy:
             program = described.of(program)
         except ValueError as error:
             raise PlanError(f"{path} is a plan of another net: {error}") from None
-        if differences := list(_differences(described, program, content["minidnn_plan"])):
+        if differences := list(_differences(described, program, 1 if old else VERSION)):
             more = f", and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
             raise PlanError(f"{path} is a plan of another net: {'; '.join(differences[:NAMED])}{more}")
         return _Reader(str(path), file.device, described, program, costs).plan()

@@ -17,7 +17,7 @@ from minidnn.memory import policies
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.plan import OffloadInterval, Plan, Slot
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import plan_file
+from minidnn.memory.policies import plan_file, plan_version_1
 from minidnn.memory.policies.plan_file import PlanError
 from minidnn.nets.net import Net
 from minidnn.program import Algorithm
@@ -69,7 +69,7 @@ def test_a_file_of_version_1_has_other_words_for_the_same_plan(saved):
     """Such a file is of before the words offload interval, host-resident, host op and asap."""
     path, before = saved("residual", "best")
     content = json.loads(path.read_text())
-    words = {new: old for old, new in (plan_file.WORDS_OF_1 | plan_file.POINTS_OF_1).items()}
+    words = {new: old for old, new in (plan_version_1.WORDS | plan_version_1.POINTS).items()}
 
     def old(value):
         if isinstance(value, dict):
@@ -93,6 +93,17 @@ def test_files_of_version_1_are_read(file, ranks):
     (schedule,) = arrangement.schedules.values()
     assert {region.count for region in schedule.program.parts} == (set() if ranks else {4})
     assert any(op.on_net for op in schedule.program.ops) == bool(ranks)
+
+
+def test_names_of_ops_of_version_1_also_behind_a_tensor():
+    old = {"order": ["net.gather", "net.exchange1", "a.y.join"], "share": {"w at net.gather1#2": "x[0:4].take"}}
+    new = {
+        "order": ["net.all_gather", "net.all_to_all1", "a.y.concat"],
+        "share": {"w at net.all_gather1#2": "x[0:4].slice"},
+    }
+    assert plan_version_1.of_today({"minidnn_plan": 1, "programs": {"TRAIN": old}})["programs"]["TRAIN"] == new
+    same = {"order": ["net.gathering", "joint.forward", "take.forward"]}
+    assert plan_version_1.of_today({"programs": {"TRAIN": same}})["programs"]["TRAIN"] == same
 
 
 def test_one_fact_a_line(saved, tmp_path):
