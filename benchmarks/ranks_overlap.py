@@ -5,7 +5,7 @@
     python -m benchmarks.ranks_overlap --save                 also writes benchmarks/results/overlap-<CPU>.json
 
 Under mpiexec all ranks load six nets: with buckets and with one all-to-all at the end, and each of these with three
-engines: one that moves all bytes, one that moves a byte for each communication, so that ranks meet, and one that does
+engines. The first moves all bytes. The second moves a byte for each communication, so that ranks meet. The third does
 nothing. They take turns, one step each. What communication adds to a step is what compute does not hide: it is exposed.
 A part of it comes of meeting, since ranks are never equally quick. The rest comes of the bytes. Beside that stands what
 the simulator foresees, which knows equal ranks alone, by costs and a link that are measured here first.

@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import minidnn
 from minidnn.cli.completion import offer
 from minidnn.cli.help import examples
 from minidnn.cli.options import FILES, common, group
 from minidnn.errors import InvalidInput, near
 from minidnn.files.replace import replacing, unwritable
+from minidnn.version import __version__
 from minidnn.visible import say, status
 from minidnn_papers import SYSTEMS, rows, verdicts
 from minidnn_papers.records import ReproducedRow, Reproduction
@@ -76,7 +76,7 @@ def _publish(document: Reproduction, args: argparse.Namespace) -> None:
 
     if args.report:
         with replacing(Path(args.report)) as file:
-            file.write(report.page(document.rows, document.verdicts, NOTES, minidnn.__version__))
+            file.write(report.page(document.rows, document.verdicts, NOTES, __version__))
     if args.json:
         table.dump(document)
         return

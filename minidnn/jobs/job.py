@@ -115,7 +115,8 @@ class Job:
         elif sizes:
             costs = staged(self.target.estimates(), setting)
         else:
-            costs = staged(self.target.costs([*self.programs, *self.of_one_rank], setting, warn), setting)
+            beside = self.of_one_rank if setting.measured else ()  # estimates know every op
+            costs = staged(self.target.costs([*self.programs, *beside], setting, warn), setting)
         return self.linked(costs)
 
     def costs_of_sizes(self) -> Costs:
@@ -239,18 +240,16 @@ def _of_all_ranks(host_memory: int, setting: Setting) -> int:
 
 def spec_of(solver: SolverParameter | None, setting: Setting) -> TrainSpec | None:
     """How a step trains; None: it ends with the gradients. Ranks need updates: a net alone has those of `ALONE`."""
-    engine = setting.engine
-    ranks, rank = (setting.ranks or 1, 0) if engine is None else (engine.ranks, engine.rank)
     if solver is None:
-        return None if setting.ranks is None else TrainSpec(ALONE, seed=setting.seed, ranks=ranks)
+        return None if setting.ranks is None else TrainSpec(ALONE, seed=setting.seed, ranks=setting.together)
     return TrainSpec(
         OPTIMIZERS[solver.type].of(solver),
         clip_gradients=solver.clip_gradients,
         iter_size=solver.iter_size,
         seed=setting.seed,
         loss_scale=solver.minidnn.loss_scale,
-        ranks=ranks,
-        rank=rank,
+        ranks=setting.together,
+        rank=0 if setting.engine is None else setting.engine.rank,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from minidnn import sizes
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 class Given(TypedDict, total=False):
     """How a net is run, as a user says it. A value that is None or left out comes from the solver file, else from the
-    defaults. jobs/options.py has the meaning of each.
+    defaults. The meaning of each (jobs/options.py):
     """
 
     device: str | Device | None
@@ -64,11 +65,7 @@ class Given(TypedDict, total=False):
     delays: float
 
 
-Given.__doc__ = f"""How a net is run, as a user says it. A value that is None or left out comes from the solver file,
-else from the defaults.
-
-{described()}
-"""
+Given.__doc__ = f"{Given.__doc__}\n{indent(described(), '    ')}\n"
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ class Setting:
             early=given.get("early", cls.early),
             workers=_workers(given.get("workers")),
             keep=tuple(keep),
-            state=_place(said("state") or cls.state),
+            state=_one_of("state", said("state") or cls.state, STATES),
             engine=given.get("engine"),
             launch=given.get("launch"),
             rank_limit=given.get("rank_limit") or LIMIT,
@@ -194,19 +191,17 @@ def _costs(given: Costs | str | None) -> tuple[Costs | None, bool]:
     """The costs that are given, and whether measured ones are asked for instead."""
     if not isinstance(given, str):
         return given, False
-    if given not in COSTS:
-        raise InvalidInput(f"costs: {given!r} is none of {', '.join(COSTS)}{near(given, COSTS)}")
-    return None, given == "measured"
+    return None, _one_of("costs", given, COSTS) == "measured"
 
 
 def _network(link: str | Network | None) -> Network | None:
     return network(link) if isinstance(link, str) else link
 
 
-def _place(state: str) -> str:
-    if state not in STATES:
-        raise InvalidInput(f"state: {state!r} is none of {', '.join(STATES)}{near(state, STATES)}")
-    return state
+def _one_of(name: str, word: str, choices: Sequence[str]) -> str:
+    if word not in choices:
+        raise InvalidInput(f"{name}: {word!r} is none of {', '.join(choices)}{near(word, choices)}")
+    return word
 
 
 def _workers(count: int | None) -> int | None:
