@@ -57,10 +57,15 @@ def described(error: BaseException) -> str:
     """An error of a user's own code, with its place there: FILE:LINE: NameError: name 'x' is not defined"""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    where = origin(error)
+    return f"{where}{': ' if where else ''}{type(error).__name__}{f': {error}' if str(error) else ''}"
+
+
+def origin(error: BaseException) -> str:
+    """The place in a user's own code that an error comes from, FILE:LINE; empty if it comes from none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
     theirs = [frame for frame in frames if not _installed(frame.filename)] or frames
-    where = f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}: " if theirs else ""
-    return f"{where}{type(error).__name__}{f': {error}' if str(error) else ''}"
+    return f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}" if theirs else ""
 
 
 def _foreign(file: str) -> bool:

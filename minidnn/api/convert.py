@@ -5,7 +5,6 @@ Forms are told by the suffixes of names: FORMS is the table to add one to.
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +35,11 @@ Named = Mapping[str, Rows]  # by "<layer>/<blob>"
 
 @dataclass(frozen=True)
 class Form:
-    """The forms of files with a suffix. None: such files hold no net, no solver, or no weights."""
+    """The forms of files with a suffix. None: no net, no solver, or no weights are written, or read.
 
-    net: Callable[[Path, list[str] | None], Net] | None = None
+    net: whether such files hold a net, which zoo/files.py reads"""
+
+    net: bool = False
     net_text: Callable[[Net], str] | None = None
     solver_text: Callable[[SolverParameter], str] | None = None
     weights: Callable[[Path], Mapping[str, Rows]] | None = None
@@ -60,25 +61,26 @@ def convert(
     origin = result if isinstance(result, Path) else None
     if why := unwritable(goal, goal.suffix):
         raise InvalidInput(f"{goal}: {why}")
-    if origin and goal.exists() and origin.samefile(goal):
+    if origin and goal.exists() and zoo.files.parts(origin)[0].samefile(goal):
         raise InvalidInput(f"{source} and {target} are the same file")
     form = _form(origin) if origin else FORMS[".yaml"]
     if to.write_weights and (form.weights or not to.net_text):
         return _weights(origin or Path(source), goal, form, to, net, dropped)
     if origin and form.solver_text and _is_solver(origin):
         return _solver(origin, goal, to, dropped)
-    if form.net is None or to.net_text is None:
+    if not form.net or to.net_text is None:
         raise InvalidInput(f"{source} holds no net: {goal.suffix} cannot be made of it")
-    made = result if isinstance(result, Net) else form.net(result, dropped)
+    made = result if isinstance(result, Net) else zoo.files.read(result, dropped=dropped)
     _write(goal, to.net_text(made))
     notes = list(_foreign(made.parameter, goal))
     return Conversion(file=str(target), what="net", name=made.name or "", count=len(made.layers), notes=notes)
 
 
 def _form(path: Path) -> Form:
-    if path.suffix not in FORMS:
+    suffix = zoo.files.parts(path)[0].suffix
+    if suffix not in FORMS:
         raise InvalidInput(f"{path}: expected a name that ends in {', '.join(FORMS)}")
-    return FORMS[path.suffix]
+    return FORMS[suffix]
 
 
 def _write(path: Path, text: str) -> None:
@@ -109,11 +111,13 @@ def _weights(
         raise InvalidInput(
             f"{path} holds no weights, so {goal.suffix} cannot be made of it: name a file of weights, and --net"
         )
-    if net is None and form.net is None:
+    if net is None and not form.net:
         raise InvalidInput(f"{path}: the form of {goal.suffix} needs the net whose weights these are: give --net NET")
     net = path if net is None else net
     result = zoo.find(net)
-    made = result if isinstance(result, Net) else (_form(result).net or _no_net)(result, dropped)
+    if isinstance(result, Path) and not _form(result).net:
+        raise InvalidInput(f"{net} holds no net")
+    made = result if isinstance(result, Net) else zoo.files.read(result, dropped=dropped)
     blobs = _blobs(made)
     shapes = {layer: {blob.name: blob.shape for blob in its} for layer, its in blobs.items()}
     given = {key: of(values) for key, values in by_name(form.weights(path), shapes).items()}
@@ -192,29 +196,6 @@ def _ours(message: BaseModel) -> Iterator[str]:
 # -- the forms -----------------------------------------------------------------------------------------------
 
 
-def _no_net(path: Path, dropped: list[str] | None) -> Net:
-    raise InvalidInput(f"{path} holds no net")
-
-
-def _from_file(path: Path, dropped: list[str] | None) -> Net:
-    return Net.from_file(path, dropped=dropped)
-
-
-def _from_python(path: Path, dropped: list[str] | None) -> Net:
-    """The net of the one class in a Python file, which is run for that."""
-    try:
-        names = runpy.run_path(str(path), run_name="net")
-        made = [v for v in names.values() if isinstance(v, type) and issubclass(v, Net) and v.__module__ == "net"]
-        if len(made) == 1:
-            return made[0]()
-    except BadInput:
-        raise
-    except Exception as error:  # whatever the user's own code raises
-        raise InvalidInput(f"{path}: {type(error).__name__}: {error}") from error
-    there = few([kind.__name__ for kind in made]) or "none"
-    raise InvalidInput(f"{path}: expected one class that is a minidnn.Net, got {there}")
-
-
 def _write_caffemodel(path: Path, net: Net, weights: Named, layout: Layout) -> None:
     layers = {layer: [weights[name] for name in names] for layer, names in layout.items()}
     with replacing(path, "wb") as file:
@@ -225,10 +206,6 @@ def _write_caffemodel(path: Path, net: Net, weights: Named, layout: Layout) -> N
 def _write_safetensors(path: Path, net: Net, weights: Named, layout: Layout) -> None:
     with replacing(path, "wb") as file:
         tensor_file.write(file, weights)
-
-
-def _onnx_net(path: Path, dropped: list[str] | None) -> Net:
-    return onnx.read(path)[0]
 
 
 def _onnx_weights(path: Path) -> Named:
@@ -243,14 +220,14 @@ def _yaml(message: SolverParameter) -> str:
     return dump(plain(message))
 
 
-_YAML = Form(net=_from_file, net_text=Net.to_yaml, solver_text=_yaml)
-_PROTOTXT = Form(net=_from_file, net_text=Net.to_prototxt, solver_text=prototext.dump)
+_YAML = Form(net=True, net_text=Net.to_yaml, solver_text=_yaml)
+_PROTOTXT = Form(net=True, net_text=Net.to_prototxt, solver_text=prototext.dump)
 FORMS: dict[str, Form] = {
     ".yaml": _YAML,
     ".yml": _YAML,
     **dict.fromkeys(PROTOTEXT, _PROTOTXT),
-    ".py": Form(net=_from_python, net_text=Net.to_python),
-    CAFFEMODEL: Form(net=_from_file, weights=load_weights, write_weights=_write_caffemodel),
-    ".onnx": Form(net=_onnx_net, weights=_onnx_weights, write_weights=_write_onnx),
+    ".py": Form(net=True, net_text=Net.to_python),
+    CAFFEMODEL: Form(net=True, weights=load_weights, write_weights=_write_caffemodel),
+    ".onnx": Form(net=True, weights=_onnx_weights, write_weights=_write_onnx),
     tensor_file.SUFFIX: Form(weights=load_weights, write_weights=_write_safetensors),
 }

@@ -287,8 +287,8 @@ def understood(source: Source, batch: int | None = None, ignore_unknown: bool = 
     simulated: whether nothing will run, so that data need not be there"""
     dropped: list[str] = []
     nets = understand(source, batch=batch, dropped=dropped if ignore_unknown else None)
-    for field in dropped:
-        warn(f"ignored: {field}")
+    for sentence in (*(f"ignored: {field}" for field in dropped), *nets.net.notes):
+        warn(sentence)
     return _without_data(nets) if simulated else nets
 
 

@@ -30,35 +30,28 @@ def understand(
     """The nets of a solver or a net, with the solver's parameters.
 
     source:  a file, the name of a shipped net or solver, or a value; Nets are returned as they are
-    fields:  solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
+    fields:  solver fields that overrule those of the solver; if `source` is a net, they make up its solver
     batch:   the batch size to use instead of the net's
     dropped: gets the places of unknown fields of files, which then are ignored; None: they are errors
 
     The parameters are None for a net without `fields`, and it has no tests. A solver's net is looked for in the folder
     of the solver file, then in the working folder, then among the shipped ones. Raises InvalidFile with every error of
-    a file, and NoSuchModel for an unknown name. Raises InvalidInput for `fields` with a net's file, and for a solver
-    without a net.
+    a file, and NoSuchModel for an unknown name. Raises InvalidInput for a solver without a net.
     """
     if isinstance(source, Nets):
         return source
     if isinstance(source, str | Path):
         source = zoo.find(source, batch)
+    if isinstance(source, Path) and zoo.files.only_net(source):
+        return _of_net(zoo.files.read(source, batch, loss=bool(fields)), fields, batch)
     if isinstance(source, Net):
-        net = source if batch is None else source.with_batch(batch)
-        if not fields:
-            return Nets(net)
-        document = Document(overruled({"base_lr": 0.01, "lr_policy": "fixed"}, fields), what="the solver")
-        p = check_solver(document, LAYERS, OPTIMIZERS)
-        tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
-        return Nets(_in_state(net, p.train_state), tests, p)
+        return _of_net(source if batch is None else source.with_batch(batch), fields, batch)
     if isinstance(source, SolverParameter):
         document, beside = Document(overruled(plain(source), fields), what="the solver"), Path()
     else:
         document, beside = read(source), Path(source).parent
         if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
-            if fields:
-                raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
-            return Nets(Net.from_file(source, batch, dropped))
+            return _of_net(zoo.files.read(source, batch, dropped), fields, batch)
         if isinstance(document.data, Mapping):
             document.data = overruled(document.data, fields)
         else:
@@ -84,10 +77,20 @@ def understand(
     return Nets(_in_state(net, p.train_state), _tests(document, p, shared, net_of, batch), p)
 
 
+def _of_net(net: Net, fields: Mapping[str, Any], batch: int | None) -> Nets:
+    """The nets of a net, whose solver has these fields; without fields it has none."""
+    if not fields:
+        return Nets(net)
+    document = Document(overruled({"base_lr": 0.01, "lr_policy": "fixed"}, fields), what="the solver")
+    p = check_solver(document, LAYERS, OPTIMIZERS)
+    tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
+    return Nets(_in_state(net, p.train_state), tests, p)
+
+
 def _found(document: Document, field: str, path: str, beside: Path, batch: int | None) -> Net:
     """The net of that path, which a solver's field names. Raises InvalidFile if there is none."""
     places = [beside / path, Path(path)]
-    result: Path | Net | None = next((place for place in places if place.is_file()), None)
+    result: Path | Net | None = next((place for place in places if zoo.files.there(place)), None)
     if result is None:
         with contextlib.suppress(zoo.NoSuchModel):
             result = zoo.find(path, batch)
@@ -98,7 +101,7 @@ def _found(document: Document, field: str, path: str, beside: Path, batch: int |
         document.error((field,), f"there is no net {path} (looked for {looked}){hint}")
         document.check()
     assert result is not None
-    return result if isinstance(result, Net) else Net.from_file(result, batch, document.dropped)
+    return result if isinstance(result, Net) else zoo.files.read(result, batch, document.dropped, loss=True)
 
 
 def _tests(

@@ -7,7 +7,7 @@ tensors and shapes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from minidnn.formats import named
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
-from minidnn.layers.rows import Rows
+from minidnn.layers.rows import Rows, of
 from minidnn.layers.source import Data
 from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
@@ -46,6 +46,9 @@ from minidnn.schema.message import LARGEST
 
 class Net:
     """A network. Make it by `Net.from_file(path)`, or by a subclass whose `define` calls layers (nets/define.py).
+
+    weights: values that the net begins with, by "<layer>/<blob>", in place of what its fillers draw
+    notes:   what a user should know of how the net was read
 
     Nets are equal if their layers and fields are."""
 
@@ -108,6 +111,8 @@ class Net:
         self.name = parameter.name
         self.layers: tuple[LayerParameter, ...] = parameter.layer
         self.force_backward = parameter.force_backward
+        self.weights: Mapping[str, np.ndarray] = {}
+        self.notes: tuple[str, ...] = ()
         self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
         self._resolved = {phase: graph for phase in PHASES if new and (graph := self._first(phase))}
@@ -129,13 +134,13 @@ class Net:
 
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
-        return Net._of(replace(self._checked, parameter=self.parameter), batch, new=False)
+        return self._changed(self.parameter, batch)
 
     def with_images(self, side: int) -> Net:
         """This net with square images of `side` pixels a side from each Data and Input layer.
 
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
-        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, new=False)
+        return self._changed(_with_images(self.parameter, side))
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
@@ -144,12 +149,23 @@ class Net:
         parameter, replaced = _without_data(self.parameter)
         if not replaced:
             return self, {}
-        return Net._of(replace(self._checked, parameter=parameter), None, new=False), replaced
+        return self._changed(parameter), replaced
 
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
-        parameter = self.parameter.model_copy(update={"state": state})
-        return Net._of(replace(self._checked, parameter=parameter), None, new=False)
+        return self._changed(self.parameter.model_copy(update={"state": state}))
+
+    def with_weights(self, weights: Mapping[str, np.ndarray], notes: Sequence[str] = ()) -> Net:
+        """This net, which begins with these weights, by "<layer>/<blob>" in Caffe's shapes, and has these notes."""
+        result = self._changed(self.parameter)
+        result.weights, result.notes = dict(weights), (*self.notes, *notes)
+        return result
+
+    def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
+        """This net with other fields."""
+        result = Net._of(replace(self._checked, parameter=parameter), batch, new=False)
+        result.weights, result.notes = self.weights, self.notes
+        return result
 
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
@@ -235,9 +251,19 @@ class Net:
         result: dict[str, Rows] = {}
         for node in self.graph(phase, state).layers:
             for p in node.parameters:
-                if (name := node.tensor_name(p)) not in result:  # of layers that share it, the first has the filler
-                    result[name] = fill(p.filler, p.blob_shape or p.shape, seed, name)
+                name, shape = node.tensor_name(p), p.blob_shape or p.shape
+                if (given := self.weights.get(f"{node.name}/{p.name}")) is not None:
+                    result[name] = _own(given, shape, f"{node.place}: layer {node.name}: its {p.name}")
+                elif name not in result:  # of layers that share it, the first has the filler
+                    result[name] = fill(p.filler, shape, seed, name)
         return result
+
+
+def _own(values: np.ndarray, shape: Shape, what: str) -> Rows:
+    """The rows of a blob that the net begins with. Raises InvalidFile unless it has this shape."""
+    if values.shape != shape:
+        raise InvalidFile([f"{what} has shape {shape}, but the net comes with one of {values.shape}"])
+    return of(np.asarray(values, np.float32))
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from minidnn.errors import near
 from minidnn.nets.net import Net
+from minidnn.zoo import files
 from minidnn.zoo.alexnet import CaffeAlexNet, CaffeNet, SuperNeuronsAlexNet
 from minidnn.zoo.cifar10 import Cifar10Full, Cifar10Quick
 from minidnn.zoo.densenet import DenseNet121
@@ -35,6 +36,7 @@ __all__ = [
     "WRITTEN",
     "NoSuchModel",
     "family",
+    "files",
     "find",
     "folder",
     "load",
@@ -43,6 +45,7 @@ __all__ = [
     "residual_blocks",
 ]  # fmt: skip
 
+SUFFIXES = (".yaml", ".prototxt", ".caffemodel", files.ONNX, files.PYTHON)  # of files that an error may suggest
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
@@ -81,11 +84,11 @@ def net_names() -> list[str]:
 
 
 def find(source: str | Path, batch: int | None = None) -> Path | Net:
-    """The file that `source` means, or the net that is made by that name, with this batch size if any.
+    """The file that `source` means, also FILE.py:CLASS, or the net made by that name, with this batch size if any.
 
     Raises NoSuchModel, which suggests a similar name, if there is neither."""
     path = Path(source)
-    if path.is_file():
+    if files.there(path):
         return path
     word = str(source)
     if path.suffix not in (".yaml", ".yml") and path.name == word:
@@ -103,7 +106,8 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
 
 
 def load(source: str | Path, batch: int | None = None) -> Net:
-    """The net of a YAML file, or of a name: a file in models/ ("digits_lenet") or a net made here ("resnet1001").
+    """The net of a file of any form (files.py), or of a name: a file in models/ ("digits_lenet") or a net made here
+    ("resnet1001").
 
     `batch` replaces the net's batch sizes. Raises NoSuchModel, which suggests a similar name, and InvalidFile with
     every error of a file.
@@ -111,7 +115,7 @@ def load(source: str | Path, batch: int | None = None) -> Net:
     result = find(source, batch)
     if isinstance(result, Net):
         return result if batch is None else result.with_batch(batch)
-    return Net.from_file(result, batch)
+    return files.read(result, batch)
 
 
 def family(word: str) -> str:
@@ -128,7 +132,7 @@ def _missing(path: Path) -> str:
     if not path.name:  # "", ".", "/"
         return f"{path}: not a file; name a model file, or one of {', '.join(net_names())}"
     there = path.parent.iterdir() if path.parent.is_dir() else ()
-    beside = [str(path.with_name(p.name)) for p in there if p.suffix in (".yaml", ".prototxt", ".caffemodel")]
+    beside = [str(path.with_name(p.name)) for p in there if p.suffix in SUFFIXES]
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
     hint = near(str(path), [*beside, *files, *net_names()]) or f"; there are {', '.join(net_names())}"
     return f"there is no file or model {path}{hint}"

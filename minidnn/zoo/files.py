@@ -1,0 +1,171 @@
+"""The net of a file, whatever its form: the one place that says how each suffix is read.
+
+    .onnx                  the graph of an ONNX model, with its weights (minidnn/onnx)
+    .py, .py:CLASS         a class of a Python file, which is run for that
+    .caffemodel, all others  layers as text or bytes (schema/files.py)
+
+A Python file's own classes count, and of a class and those that inherit from it the last ones. Where several are left,
+the name behind the colon says which; it may also name a class that the file imports, or a Net that it has made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from minidnn.errors import BadInput, InvalidInput, near, origin
+from minidnn.nets.net import Net
+
+ONNX, PYTHON = ".onnx", ".py"
+LOSS = "SoftmaxWithLoss"
+
+
+def parts(path: str | Path) -> tuple[Path, str | None]:
+    """The file that a path means, and the class that it names behind a colon: (net.py, "Big") of net.py:Big. None: it
+    names none."""
+    path = Path(path)
+    match = None if path.is_file() else re.fullmatch(r"(.*\.py):([^:/\\]*)", str(path), re.DOTALL)
+    return (Path(match[1]), match[2]) if match else (path, None)
+
+
+def there(path: str | Path) -> bool:
+    """Whether there is such a file, with or without the name of a class."""
+    return parts(path)[0].is_file()
+
+
+def only_net(path: str | Path) -> bool:
+    """Whether files of this form hold nothing but a net, never a solver."""
+    return parts(path)[0].suffix in (ONNX, PYTHON)
+
+
+def read(path: str | Path, batch: int | None = None, dropped: list[str] | None = None, loss: bool = False) -> Net:
+    """The net of a file. The net of an ONNX model begins with the model's weights, and its notes say so.
+
+    batch:   the batch size to use instead of the file's
+    dropped: gets the places of unknown fields, which then are ignored; None: they are errors
+    loss:    whether an ONNX model, which has none, gets labels and a loss behind its first output, and a note of that
+
+    Raises InvalidFile, InvalidInput, NoOnnx, InvalidModel, and OSError for a file that cannot be read."""
+    file, name = parts(path)
+    if file.suffix == PYTHON:
+        return _of_python(file, name, batch)
+    if file.suffix == ONNX:
+        return _of_onnx(file, batch, loss)
+    return Net.from_file(file, batch, dropped)
+
+
+def _of_onnx(path: Path, batch: int | None, loss: bool) -> Net:
+    from minidnn import onnx
+
+    net, weights = onnx.read(path, batch, loss)
+    notes = [f"the weights are those of {path}"] if weights else []
+    notes += [f"{path} has no loss: labels and a {LOSS} stand behind its first output"] if loss else []
+    return net.with_weights(weights, notes)
+
+
+# -- Python ----------------------------------------------------------------------------------------------------
+
+
+def _of_python(path: Path, name: str | None, batch: int | None) -> Net:
+    """The net of a Python file. What the file prints goes to standard error, since results go to standard output."""
+    with _importing(path.parent), contextlib.redirect_stdout(sys.stderr):
+        chosen = _chosen(path, _run(path), name)
+        if isinstance(chosen, Net):
+            return chosen if batch is None else chosen.with_batch(batch)
+        return _made(path, chosen, batch)
+
+
+@contextlib.contextmanager
+def _importing(folder: Path) -> Iterator[None]:
+    """Let a file of this folder import those beside it."""
+    place = str(folder.resolve())
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+
+
+def _run(path: Path) -> ModuleType:
+    """The module of a file, which is run anew: it may have changed. It has a name of its own, whatever the file's."""
+    name = f"net of {path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for what annotations name
+    with _theirs(path):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _theirs(path: Path) -> Iterator[None]:
+    """Turn what a user's own code raises into InvalidInput, with its place. A mistake in a net is BadInput already."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except SystemExit as error:
+        raise InvalidInput(f"{path}: it ends Python before there is a net (SystemExit: {error.code})") from error
+    except Exception as error:
+        place = "" if isinstance(error, SyntaxError) else origin(error)
+        text = f"{type(error).__name__}{f': {error}' if str(error) else ''}{f' ({place})' if place else ''}"
+        raise InvalidInput(f"{path}: {text}") from error
+
+
+def _chosen(path: Path, module: ModuleType, name: str | None) -> type[Net] | Net:
+    """The class of that name, or the net; without a name, the only one that there is."""
+    known = {key: value for key, value in vars(module).items() if isinstance(value, Net) or _is_class(value)}
+    if name is not None:
+        if name in known:
+            return known[name]  # type: ignore[no-any-return]
+        if name in vars(module):
+            raise InvalidInput(f"{path}:{name} is a {type(vars(module)[name]).__name__}, and no minidnn.Net")
+        what = f"; it has {', '.join(known)}" if known else ""
+        raise InvalidInput(f"{path}: there is no net {name!r}{near(name, known)}{what}")
+    own = {key: value for key, value in known.items() if _is_class(value) and value.__module__ == module.__name__}
+    last = {value: key for key, value in own.items() if not any(value in other.__mro__[1:] for other in own.values())}
+    choice: dict[Any, str] = last or {value: key for key, value in known.items() if isinstance(value, Net)}
+    if len(choice) == 1:
+        return next(iter(choice))  # type: ignore[no-any-return]
+    got = ", ".join(choice.values()) or "none"
+    if choice:
+        hint = f": name one, as in {path}:{next(reversed(choice.values()))}"
+    else:
+        hint = f"; to take one that is imported, name it: {path}:{next(iter(known))}" if known else ""
+    raise InvalidInput(f"{path}: expected one class that is a minidnn.Net, got {got}{hint}")
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Net) and value is not Net
+
+
+def _made(path: Path, kind: type[Net], batch: int | None) -> Net:
+    """The net of a class, at this batch size if one is given."""
+    init: Any = kind.__init__
+    own = init is not Net.__init__
+    define = init if own else getattr(kind, "define", None)
+    if define is None:
+        raise InvalidInput(f"{path}: class {kind.__name__} has no method `define`, which makes a net's layers")
+    with _theirs(path):
+        known = list(inspect.signature(define).parameters.values())[1:]  # without self
+        given = {"batch": batch} if batch is not None and (not own or "batch" in (p.name for p in known)) else {}
+        _check(path, kind, [p for p in known if p.name not in given])
+        net = kind(**given)
+        return net if batch is None or given else net.with_batch(batch)
+
+
+def _check(path: Path, kind: type[Net], left: list[inspect.Parameter]) -> None:
+    """Raise InvalidInput if one of the arguments that are left has no default."""
+    lacking = [p.name for p in left if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if lacking:
+        other = "name it by --batch" if lacking == ["batch"] else "write a class that inherits and does without"
+        what = f"class {kind.__name__} takes {', '.join(lacking)} without a default"
+        raise InvalidInput(f"{path}: {what}: give one, or {other}")
