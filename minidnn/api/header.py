@@ -12,9 +12,12 @@ from minidnn.jobs.job import Job
 
 
 def title(job: Job) -> str:
-    """The net, its batch, and its number format if that is another than float32."""
+    """The net, its batch, its number format if that is another than float32, and its phase if that is not TRAIN."""
     batch, format = job.batch, job.setting.format
-    parts = (job.name, f"batch {batch}" if batch else "", format if format != "float32" else "")
+    parts = (
+        job.name, f"batch {batch}" if batch else "", format if format != "float32" else "",
+        "phase TEST" if job.forward else "",
+    )  # fmt: skip
     return ", ".join(filter(None, parts))
 
 
@@ -43,9 +46,9 @@ def notes(job: Job, costs: Costs) -> str:
 
 
 def _net(job: Job) -> dict[str, Any]:
-    setting = job.setting
+    setting, phase = job.setting, "TEST" if job.forward else "TRAIN"
     return {
-        "net": job.name, "batch": job.batch, "format": setting.format, "ranks": setting.ranks,
+        "net": job.name, "batch": job.batch, "phase": phase, "format": setting.format, "ranks": setting.ranks,
         "host_budget_bytes": setting.host_budget,
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from minidnn.api.answer import Answer
 from minidnn.jobs.job import Source, understood
+from minidnn.jobs.nets import Nets
 from minidnn.layers.facts import Facts
 from minidnn.nets.graph import Graph, Node
 from minidnn.nets.net import Net
@@ -39,7 +40,12 @@ def show(
 
     Raises NoSuchModel, InvalidFile and InvalidInput. Data need not be there.
     """
-    result, tests, _ = understood(net, batch, ignore_unknown, simulated=True)
+    return of(understood(net, batch, ignore_unknown, simulated=True), phase, format)
+
+
+def of(nets: Nets, phase: str = "TRAIN", format: str = "float32") -> Shown:
+    """The layers of these nets in a phase."""
+    result, tests, _ = nets
     document = summary(tests[0] if phase == "TEST" and tests else result, phase, format)
     of_batch = f", batch {document.batch}" if document.batch else ""
     return Shown(document, f"{document.net}{of_batch}, phase {phase}")

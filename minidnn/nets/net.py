@@ -23,6 +23,7 @@ from minidnn.layers.rows import Rows, of
 from minidnn.layers.source import Data
 from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
+from minidnn.nets.loss import has_loss, lacking
 from minidnn.nets.sharing import owners
 from minidnn.schema import (
     PHASES,
@@ -48,6 +49,7 @@ class Net:
     """A network. Make it by `Net.from_file(path)`, or by a subclass whose `define` calls layers (nets/define.py).
 
     weights: values that the net begins with, by "<layer>/<blob>", in place of what its fillers draw
+    origin:  the file that they come from; empty without any
     notes:   what a user should know of how the net was read
 
     Nets are equal if their layers and fields are."""
@@ -112,7 +114,7 @@ class Net:
         self.layers: tuple[LayerParameter, ...] = parameter.layer
         self.force_backward = parameter.force_backward
         self.weights: Mapping[str, np.ndarray] = {}
-        self.notes: tuple[str, ...] = ()
+        self.origin, self.notes = "", tuple[str, ...]()
         self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
         self._resolved = {phase: graph for phase in PHASES if new and (graph := self._first(phase))}
@@ -155,16 +157,30 @@ class Net:
         """This net with another level and other stages."""
         return self._changed(self.parameter.model_copy(update={"state": state}))
 
-    def with_weights(self, weights: Mapping[str, np.ndarray], notes: Sequence[str] = ()) -> Net:
-        """This net, which begins with these weights, by "<layer>/<blob>" in Caffe's shapes, and has these notes."""
+    def with_weights(self, weights: Mapping[str, np.ndarray], origin: str = "", notes: Sequence[str] = ()) -> Net:
+        """This net, which begins with these weights, by "<layer>/<blob>" in Caffe's shapes, of that file, and has these
+        notes, too."""
         result = self._changed(self.parameter)
-        result.weights, result.notes = dict(weights), (*self.notes, *notes)
+        result.weights, result.origin, result.notes = dict(weights), origin, (*self.notes, *notes)
         return result
+
+    def with_loss(self) -> Net:
+        """This net with labels and a loss for its last output (nets/loss.py), unless it has a loss. Raises InvalidInput
+        if no output can have one."""
+        graph = self.graph("TRAIN")
+        if has_loss(graph):
+            return self
+        layers, replaced = lacking(graph)
+        own = [plain(layer) for layer in self.layers if replaced is None or layer.name != replaced.name]
+        document = Document({**_file(self.parameter), "layer": [*own, *layers]}, what=graph.place)
+        what = f"{layers[-1]['type']} of {' and '.join(layers[-1]['bottom'])}"
+        notes = [*self.notes, f"{graph.place}: net {graph.name} has no loss: {what} is added"]
+        return Net.from_document(document).with_weights(self.weights, self.origin, notes)
 
     def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
         """This net with other fields."""
         result = Net._of(replace(self._checked, parameter=parameter), batch, new=False)
-        result.weights, result.notes = self.weights, self.notes
+        result.weights, result.origin, result.notes = self.weights, self.origin, self.notes
         return result
 
     def to_yaml(self) -> str:

@@ -24,6 +24,7 @@ from minidnn.errors import BadInput
 from minidnn.formats import floating
 from minidnn.layers.base import Parameter
 from minidnn.layers.facts import Facts
+from minidnn.nets.loss import has_loss, remedy
 from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.gradients import Gradients
 from minidnn.programs.scalars import ITERATION, OBJECTIVE, RATE, SCALE, objectives
@@ -40,6 +41,13 @@ OWN = ".own"  # suffix of a gradient that a layer writes and that must still be 
 class NotTrainable(BadInput, ValueError):
     """A valid graph that cannot be differentiated as asked: it has no loss, a layer below it has no gradient, or `keep`
     names an input."""
+
+
+def check_loss(graph: Graph) -> None:
+    """Raise NotTrainable, with the remedy, if the graph has no loss."""
+    if not has_loss(graph):
+        what = "has no loss to train with: no layer has a loss_weight"
+        raise NotTrainable(f"{graph.place}: net {graph.name} {what}; {remedy(graph)}")
 
 
 @dataclass(frozen=True)
@@ -139,10 +147,8 @@ class _Differentiation:
                     what = f"its top {blob.name!r} has a loss_weight, but holds labels"
                     raise NotTrainable(f"{node.place}: layer {node.name}: {what}")
                 result[blob.tensor] = weight
-        if self.training and not result:
-            raise NotTrainable(
-                f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
-            )
+        if self.training:
+            check_loss(self.graph)
         return result
 
     def _loss(self, low: Lowered, t: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ WORDS = {
     "recomputed_ops": "ops that run again in a step",
     "file": "the file that was written",
     # show
-    "phase": "the phase of the net: TRAIN or TEST",
+    "phase": "the phase of the net: TRAIN or TEST, a forward pass alone",
     "parameters": "how many numbers the layer learns; shared ones count once",
     "parameter_bytes": "bytes of these in float32",
     "top_bytes": "bytes of the tops, before a plan shares any",

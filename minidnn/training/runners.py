@@ -41,12 +41,13 @@ class _Trained:
 
 
 class _Differentiated:
-    """A net without a solver as a Runner: forward and backward on random batches, without updates."""
+    """A net without a solver as a Runner: forward and backward on random batches, without updates; forward alone of a
+    net without a loss."""
 
-    def __init__(self, session: Session, seed: int) -> None:
-        self.session, self.machine = session, session.machine
+    def __init__(self, session: Session, seed: int, name: str) -> None:
+        self.session, self.machine, self.name = session, session.machine, name
         self.arrangement = session.arrangement
-        self.program = session.programs["TRAIN"]
+        self.program = session.programs[name]
         self.random = np.random.default_rng(seed)
         self.classes = {
             op.reads[1]: op.reads[0].shape[1]
@@ -62,15 +63,15 @@ class _Differentiated:
                 value = self.random.integers(0, self.classes.get(t, 2), t.shape)
             else:
                 value = np.zeros(t.shape)
-            self.machine.write(t, value.astype(t.dtype), "TRAIN")
-        return self.machine.step("TRAIN", trace=trace)
+            self.machine.write(t, value.astype(t.dtype), self.name)
+        return self.machine.step(self.name, trace=trace)
 
     def values(self) -> Mapping[str, np.ndarray]:
         live = {t.name: self.machine.get(t) for t in (*self.program.persistent, *self.program.host_resident)}
-        return live | {t.name: self.machine.read(t, "TRAIN") for t in self.program.outputs}
+        return live | {t.name: self.machine.read(t, self.name) for t in self.program.outputs}
 
     def stored(self) -> int:
-        return sum(self.machine.stored("TRAIN").values())
+        return sum(self.machine.stored(self.name).values())
 
     def close(self) -> None:
         self.session.close()
@@ -87,7 +88,8 @@ def runner(job: Job, batch: int | None = None) -> Open:
     def opened(under: Setting) -> Runner:
         if nets.solver is not None:
             return _Trained(Solver(nets, batch=batch or job.asked, setting=under))
-        return _Differentiated(Session(nets.net, None, ("TRAIN",), setting=under), setting.seed)
+        name = job.train.name
+        return _Differentiated(Session(nets.net, None, (name,), setting=under), setting.seed, name)
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         return _under(opened, setting, policy, costs, budget)

@@ -46,7 +46,7 @@ def only_net(path: str | Path) -> bool:
 
 
 def read(path: str | Path, batch: int | None = None, dropped: list[str] | None = None, loss: bool = False) -> Net:
-    """The net of a file. The net of an ONNX model begins with the model's weights, and its notes say so.
+    """The net of a file. The net of an ONNX model begins with the model's weights.
 
     batch:   the batch size to use instead of the file's
     dropped: gets the places of unknown fields, which then are ignored; None: they are errors
@@ -65,9 +65,8 @@ def _of_onnx(path: Path, batch: int | None, loss: bool) -> Net:
     from minidnn import onnx
 
     net, weights = onnx.read(path, batch, loss)
-    notes = [f"the weights are those of {path}"] if weights else []
-    notes += [f"{path} has no loss: labels and a {LOSS} stand behind its first output"] if loss else []
-    return net.with_weights(weights, notes)
+    notes = [f"{path} has no loss: labels and a {LOSS} are added behind its first output"] if loss else []
+    return net.with_weights(weights, str(path), notes)
 
 
 # -- Python ----------------------------------------------------------------------------------------------------

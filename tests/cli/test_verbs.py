@@ -196,9 +196,9 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert "run `minidnn profile` with the same FILE" in captured.err and str(cache) in captured.err
 
 
-def test_a_net_without_a_loss_is_bad_input(folder, capsys):
+def test_a_solver_of_a_net_without_a_loss_is_bad_input(folder, capsys):
     (folder / "small.yaml").write_text("\n".join(NET.splitlines()[:-1]))
-    for argv in (["plan", "small.yaml"], ["time", "small.yaml"], ["compare", "solver.yaml"], ["train", "solver.yaml"]):
+    for argv in (["plan", "solver.yaml"], ["compare", "solver.yaml"], ["train", "solver.yaml"]):
         assert main(argv) == 2
         captured = capsys.readouterr().err
         assert "net small has no loss to train with" in captured and "internal error" not in captured
