@@ -49,7 +49,9 @@ def words() -> list[str] | None:
 def complete(parser: argparse.ArgumentParser) -> None:
     """Tell the shell what may come next on its command line, and end the process."""
     for action in _actions(parser):
-        if action.dest in NAMES:
+        if action.dest == "set":
+            setattr(action, "completer", fields)  # noqa: B010
+        elif action.dest in NAMES:
             offer(action, *NAMES[action.dest], several=action.dest == "policies")
     _argcomplete().ExclusiveCompletionFinder()(parser)
 
@@ -74,6 +76,14 @@ def offer(action: argparse.Action, names: Names, suffixes: Sequence[str] = (), s
         return [before + comma + word for word in (*names(), *files)]
 
     setattr(action, "completer", completer)  # noqa: B010 (argcomplete asks an action's attribute)
+
+
+def fields(prefix: str, **more: Any) -> list[str]:
+    """What may come next of FIELD=VALUE: the names of a solver's fields, then the words that a field may be."""
+    from minidnn.jobs.assigned import field_names, values_of
+
+    name, equals, _ = prefix.partition("=")
+    return [f"{name}={word}" for word in values_of(name)] if equals else [f"{field}=" for field in field_names()]
 
 
 def _policies() -> list[str]:
@@ -113,10 +123,10 @@ def _devices() -> list[str]:
 
 
 # {an argument's name: (the names that it may be, suffixes of the files that it may be)}
-NETS = ".yaml", ".yml", ".prototxt"
+NETS = ".yaml", ".yml", ".prototxt", ".py", ".onnx"
 NAMES: dict[str, tuple[Names, Sequence[str]]] = {
     **dict.fromkeys(("file", "model", "solver", "net"), (_models, NETS)),
-    "source": (_models, (*NETS, ".py", ".caffemodel", ".safetensors", ".onnx")),
+    "source": (_models, (*NETS, ".caffemodel", ".safetensors")),
     **dict.fromkeys(("policy", "policies"), (_policies, (".plan",))),
     "gpu": (_gpus, (".yaml",)),
     "link": (_links, (".yaml",)),

@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from minidnn.cli import completion, modules, streams
+from minidnn.cli import caffe_flags, completion, modules, streams
 from minidnn.cli.exit_codes import exit_code, message
 from minidnn.cli.help import Formatter
 from minidnn.cli.parser import Parser
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     if (words := completion.words()) is not None:
         completion.complete(_parser(words))
+    caffe_flags.check(argv)
     if argv[:1] == ["help"]:
         argv = [*argv[1:2], "--help"]
     parser = _parser(argv)

@@ -11,6 +11,7 @@ from minidnn.cli.values import count, counts, device, names, positive, seed, siz
 from minidnn.jobs.options import FILES, MEMORY, NUMBERS, OPTIONS, RANKS, Option
 
 if TYPE_CHECKING:
+    from minidnn.jobs.keywords import Asked
     from minidnn.jobs.setting import Given, Setting
 
 TUNED = "best"  # the policy that batches are tuned under, where neither file nor option names one
@@ -56,6 +57,14 @@ OWN: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "": (
+        Option(
+            "set", "overrule a field of the solver file, or give a net's solver one: base_lr=0.01, stepvalue=[10,20], "
+            "minidnn.budget=2MiB (may be given several times)", "texts", "FIELD=VALUE", FILES,
+        ),
+        Option(
+            "loss", "give a net that has no loss one: labels and, behind its last output, SoftmaxWithLoss or what "
+            "fits", "switch", group=FILES,
+        ),
         Option(
             "modules", "first import this module, or this .py file, with layers, policies, optimizers or sources of "
             "your own (may be given several times)", "texts", "MODULE", FILES, flag="--import",
@@ -103,7 +112,7 @@ _TOGETHER = {
 # The options that decide a plan, besides the batch: those of `plan`.
 PLANNED = (
     *(option.name for option in OPTIONS if option.kind != "value" and option.plans and option.name != "ranks"),
-    "policies", "device", "gpu", "modules", "ranks_several",
+    "policies", "device", "gpu", "set", "loss", "modules", "ranks_several",
 )  # fmt: skip
 
 
@@ -134,6 +143,13 @@ def given(args: argparse.Namespace) -> Given:
     if isinstance(result.get("ranks"), list):
         result["ranks"] = max(result["ranks"])
     return cast("Given", {**result, "fuse": not getattr(args, "no_fusion", False)})
+
+
+def solver_fields(args: argparse.Namespace) -> dict[str, Asked]:
+    """The solver fields of --set, by dotted name."""
+    from minidnn.jobs.assigned import assigned
+
+    return assigned(getattr(args, "set", None) or ())
 
 
 def of_cuda(args: argparse.Namespace) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened
-from minidnn.cli.subject import tell_unobeyed, understood
+from minidnn.cli.subject import NETS, check_weights, tell_unobeyed, understood, weights
 from minidnn.cli.values import positive
 
 
@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn predict photos.yaml cat.jpg more/ --weights out/photos_iter_800.safetensors",
         "minidnn predict models/digits_lenet.yaml images.npz --weights out/digits_iter_250.safetensors --top 1",
     )
-    parser.add_argument("model", metavar="MODEL", help="a model file; YAML or Caffe's .prototxt")
+    parser.add_argument("model", metavar="MODEL", help=f"a model file: {NETS}")
     parser.add_argument(
         "inputs",
         metavar="INPUT",
@@ -23,16 +23,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="an image; a folder, for all images in it; or raw samples: an npy file, an npz with an array x or images, "
         "Caffe's .binaryproto or .datum. All are made ready as the net's Data layer has them in phase TEST",
     )
-    parser.add_argument(
-        "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
-    )
+    weights(parser)
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
     parser.add_argument(
         "--classes", metavar="FILE", help="the names of the classes, one on each line (default: the data's)"
     )
     common(
-        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "device", "modules", "ignore_unknown",
-        "json",
+        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "device", "set", "modules",
+        "ignore_unknown", "json",
     )  # fmt: skip
 
 
@@ -47,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.visible import status
 
     net, tests, solver = understood(args.model, args)
+    check_weights(args, (net,))
     result = Classifier.of(tests[0] if tests else net)
     graph = result.graph
     names = read_names(args.classes, graph) if args.classes else ()
@@ -56,8 +55,10 @@ def run(args: argparse.Namespace) -> int:
     inputs = result.inputs(args.inputs)
     count = sum(len(files) for files, _ in inputs)
     with Session(result.net, setting=setting) as session:
-        session.load(args.weights, complete=True)
-        names = names or names_of(result.class_names() or snapshot.class_names(args.weights), graph)
+        if args.weights:
+            session.load(args.weights, complete=True)
+        saved = snapshot.class_names(args.weights) if args.weights else ()
+        names = names or names_of(result.class_names() or saved, graph)
         rows: list[Prediction] = []
         for files, loader in inputs:
             with loader:

@@ -24,6 +24,5 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import show
 
     subject.check_report(args, show.Shown)
-    result = show.show(args.file, phase=args.phase, batch=args.batch, ignore_unknown=args.ignore_unknown)
-    subject.deliver(args, result)
+    subject.deliver(args, show.of(subject.understood(args.file, args, simulated=True), args.phase))
     return 0

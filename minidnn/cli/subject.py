@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import FILES, common, given, group, opened
+from minidnn.cli.options import FILES, common, given, group, opened, solver_fields
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from minidnn.jobs.job import Job
     from minidnn.jobs.nets import Nets
     from minidnn.jobs.setting import Setting
+    from minidnn.nets.net import Net
+
+
+NETS = "YAML, Caffe's .prototxt, .onnx, or a class of a Python file, .py or FILE.py:CLASS"  # forms of files
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
-    what = "a model file, or a solver file (adds its optimizer's state); YAML or Caffe's .prototxt"
+    what = f"a model file, or a solver file (adds its optimizer's state): {NETS}; or the name of a model"
     parser.add_argument("file", metavar="FILE", help=what)
-    common(parser, "batch", "modules", "ignore_unknown", *shared)
+    common(parser, "batch", "set", "loss", "modules", "ignore_unknown", *shared)
 
 
 def read(args: argparse.Namespace) -> Job:
@@ -29,7 +33,27 @@ def read(args: argparse.Namespace) -> Job:
     from minidnn.jobs.job import read
 
     gpu = getattr(args, "gpu", None)
-    return read(args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting))
+    return read(
+        args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting),
+        solver_fields(args), args.loss,
+    )  # fmt: skip
+
+
+def weights(parser: argparse.ArgumentParser) -> None:
+    """The option --weights of a verb that runs a trained net."""
+    what = "a snapshot, any safetensors file, or Caffe's .caffemodel (default: those of an .onnx)"
+    parser.add_argument("--weights", metavar="FILE", help=what)
+
+
+def check_weights(args: argparse.Namespace, nets: Sequence[Net]) -> None:
+    """Raise InvalidInput if neither --weights nor the net's file gives weights; say so in a line if the file does."""
+    from minidnn.errors import InvalidInput
+    from minidnn.jobs.job import tell_weights
+
+    if not args.weights and not all(net.weights for net in nets):
+        raise InvalidInput(f"{args.model} has no weights: name a file of them (--weights FILE)")
+    if not args.weights:
+        tell_weights(nets[0])
 
 
 def policies_of(args: argparse.Namespace) -> list[str]:
@@ -110,11 +134,15 @@ def write_steps(args: argparse.Namespace, answer: Pictured[Any] | LayerTimes) ->
         answer.steps().save(file)
 
 
-def understood(file: str, args: argparse.Namespace) -> Nets:
-    """(net, nets to test with, solver) of a file. Says which unknown fields are ignored, if the arguments allow any."""
+def understood(file: str, args: argparse.Namespace, simulated: bool = False) -> Nets:
+    """(net, nets to test with, solver) of a file. Says which unknown fields are ignored, if the arguments allow any.
+
+    simulated: whether nothing will run, so that data need not be there"""
     from minidnn.jobs.job import understood
 
-    return understood(file, args.batch, args.ignore_unknown, bool(getattr(args, "gpu", None)))
+    return understood(
+        file, args.batch, args.ignore_unknown, simulated, solver_fields(args), getattr(args, "loss", False)
+    )
 
 
 def tell_unobeyed(nets: Any, solver: Any, setting: Setting) -> None:

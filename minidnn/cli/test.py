@@ -7,7 +7,7 @@ import contextlib
 
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened
-from minidnn.cli.subject import tell_unobeyed, understood
+from minidnn.cli.subject import NETS, check_weights, tell_unobeyed, understood, weights
 from minidnn.cli.values import positive
 from minidnn.visible import say
 
@@ -17,18 +17,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn test models/digits_solver.yaml --weights out/digits_iter_250.safetensors",
         "minidnn test solver.yaml --weights run_best.safetensors --confusion",
     )
-    parser.add_argument(
-        "model", metavar="MODEL", help="a model file with test data, or its solver file; YAML or Caffe's .prototxt"
-    )
-    parser.add_argument(
-        "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
-    )
+    parser.add_argument("model", metavar="MODEL", help=f"a model file with test data, or its solver file: {NETS}")
+    weights(parser)
+    text = "the samples of a net whose inputs are Input layers, as a Data layer names a source: folder:photos, digits"
+    parser.add_argument("--data", "--test-data", metavar="SOURCE", help=text)
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
     parser.add_argument(
         "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
     )
     common(
-        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "workers", "device", "modules",
+        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "workers", "device", "set", "modules",
         "ignore_unknown", "json",
     )  # fmt: skip
 
@@ -43,16 +41,17 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.session import Session
 
     net, tests, solver = understood(args.model, args)
+    check_weights(args, tests or (net,))
     own = solver.test_iter if solver and not args.batch else ()
     setting = opened(args, Setting.of(given(args), solver))
     tell_unobeyed(tests or (net,), solver, setting)
     with contextlib.ExitStack() as opened_feeds:
         feeds = {}
         for program, (one, phase) in named(net, ("TEST",), tests).items():
-            feeds[program] = Feeds(one.graph(phase), workers=setting.workers)
+            feeds[program] = Feeds(one.graph(phase), data=args.data, workers=setting.workers)
             opened_feeds.callback(feeds[program].close)
         session = opened_feeds.enter_context(Session(net, tests=tests, fed=True, setting=setting))
-        loaded = session.load(args.weights, complete=True)
+        loaded = session.load(args.weights, complete=True) if args.weights else None
         results = []
         for i, program in enumerate(session.graphs):
             batches = args.iterations or (own[i] if own else None)
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             description=session.device.description,
             format=session.setting.format,
             peak_bytes=session.arrangement.arena,
-            unused=list(loaded.unused),
+            unused=list(loaded.unused) if loaded else [],
         )
     if args.json:
         table.dump(document)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli import streams
 from minidnn.cli.help import examples
-from minidnn.cli.options import Arguments, common, given, of_cuda, opened
+from minidnn.cli.options import Arguments, common, given, of_cuda, opened, solver_fields
+from minidnn.cli.subject import NETS
 from minidnn.cli.values import positive, started
 from minidnn.jobs.options import RANKS
 from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.cli.guard import Guard
+    from minidnn.jobs.keywords import Asked
     from minidnn.ranks.launched import Launch
     from minidnn.training.events import Event
 
@@ -25,13 +28,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn train solver.yaml --epochs 20 --test-epochs 1 --keep-best accuracy --patience 5",
         "minidnn train solver.yaml --budget 4GiB --resume latest --log run.jsonl --tensorboard tb",
     )
-    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
+    what = f"a solver file, YAML or Caffe's .prototxt; or a net ({NETS}) whose solver --set makes up"
+    parser.add_argument("solver", metavar="SOLVER", help=what)
     _course(parser.add_argument_group("where it begins and ends"))
     _followed(parser.add_argument_group("tests, snapshots and logs"))
     _together(parser.add_argument_group(RANKS))
     common(
         parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
-        "workers", "device", "costs", "global_batch", "rank_limit", "modules", "ignore_unknown", "json",
+        "workers", "device", "costs", "global_batch", "rank_limit", "set", "loss", "modules", "ignore_unknown",
+        "json",
     )  # fmt: skip
     parser.add_argument("--ranks", type=started, help=argparse.SUPPRESS)
 
@@ -39,10 +44,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def _course(group: Arguments) -> None:
     begin, end = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    text = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel"
+    text = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel (default: an "
+    text += ".onnx begins with its own)"
     begin.add_argument("--weights", metavar="FILE", help=text)
     end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
+    text = (
+        "the samples of a net whose inputs are Input layers, such as that of an .onnx: a source as a Data layer names "
+    )
+    text += "it (folder:photos, an LMDB, digits)"
+    group.add_argument("--data", metavar="SOURCE", help=text)
+    group.add_argument("--test-data", metavar="SOURCE", help="the same for its tests")
     text = "with --keep-best: end after N tests in a row that are not better"
     group.add_argument("--patience", type=positive, metavar="N", help=text)
 
@@ -99,6 +111,16 @@ def _part(batches: int, ranks: int) -> int:
     return batches // ranks
 
 
+def _with_set(fields: dict[str, Any], assigned: Mapping[str, Asked]) -> dict[str, Any]:
+    """The solver fields of options, and those of --set. Raises InvalidInput for one that both give."""
+    from minidnn.errors import InvalidInput
+
+    for name, asked in assigned.items():
+        if (own := name.removeprefix("minidnn.")) in fields:
+            raise InvalidInput(f"{asked.shown} and --{own.replace('_', '-')}: give one")
+    return {**fields, **assigned}
+
+
 def _outcome(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
     """The message and the exit code of an error that ends a rank."""
     from minidnn.cli.exit_codes import exit_code, message
@@ -122,6 +144,7 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
 
     names = ("max_iter", "iter_size", "snapshot_prefix", *Course.__annotations__)
     fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
+    fields = _with_set(fields, solver_fields(args))
     if args.micro_batches:
         fields["iter_size"] = _part(args.micro_batches, launch.ranks if launch else 1)
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
@@ -136,8 +159,8 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
-        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, ignore_unknown=args.ignore_unknown,
-        **chosen, **fields,
+        args.solver, batch=args.batch, data=args.data, test_data=args.test_data, resume=args.resume,
+        weights=args.weights, ignore_unknown=args.ignore_unknown, loss=args.loss, **chosen, **fields,
     ) as solver:  # fmt: skip
         for sentence in solver.session.refusals:
             say(f"minidnn: {sentence}", file=sys.stderr)

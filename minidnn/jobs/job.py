@@ -7,10 +7,12 @@ same buckets, and for its costs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.costs.net import Network, among
@@ -24,6 +26,7 @@ from minidnn.jobs.solver_file import understand
 from minidnn.jobs.target import Target, Warn, target_of
 from minidnn.jobs.unobeyed import unobeyed
 from minidnn.nets.graph import Graph
+from minidnn.nets.loss import has_loss, remedy
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS, SGD
 from minidnn.program import Program
@@ -180,7 +183,18 @@ class Job:
 
     @property
     def train(self) -> Program:
+        """The program whose steps count: that of training, else the forward pass."""
         return next((p for p in self.programs if p.name == "TRAIN"), self.programs[-1])
+
+    @property
+    def forward(self) -> bool:
+        """Whether the programs are forward passes alone, so that nothing is trained."""
+        return "TRAIN" not in self.phases
+
+    @property
+    def remedy(self) -> str:
+        """How to give the net a loss, in a clause."""
+        return remedy(self.net.graph("TRAIN"))
 
     @property
     def parts(self) -> list[str]:
@@ -260,6 +274,8 @@ def read(
     gpu: str | None = None,
     ignore_unknown: bool = False,
     opened: Callable[[Setting], Setting] = lambda setting: setting,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    loss: bool = False,
 ) -> Job:
     """The job of a file, of the name of a model, or of a value, with the setting that is asked for.
 
@@ -267,29 +283,56 @@ def read(
     gpu:    the GPU to simulate: any name of it, a FILE.yaml, or "here"; None: the setting's device
     ignore_unknown: whether unknown fields of files are ignored, and named on standard error
     opened: gives the setting with its device opened, where that takes options
+    fields: solver fields that overrule those of the file
+    loss:   whether a net that has no loss gets one
     """
     gpu = None if gpu is None else gpus.named(gpu)
-    nets = understood(source, batch, ignore_unknown, gpu is not None)
+    nets = understood(source, batch, ignore_unknown, gpu is not None, fields, loss)
     setting = opened(Setting.of(given, nets.solver))
+    tell_weights(nets.net)
     nets, batch = nets.divided(setting, batch)
     tell_unobeyed((nets.net, *nets.tests), nets.solver, setting)
     if given.get("seed") is None and nets.solver is not None and nets.solver.random_seed >= 0:
         setting = replace(setting, seed=nets.solver.random_seed)
     title = Path(source).stem if isinstance(source, str | Path) else "net"
-    job = replace(Job.of(nets, setting, gpu), title=title, asked=batch)
+    job = replace(Job.of(nets, setting, gpu, _phases(nets)), title=title, asked=batch)
+    if job.forward and setting.ranks is not None:
+        what = f"net {job.name} has no loss, and without training they exchange nothing"
+        raise InvalidInput(f"ranks {setting.ranks}: {what}; {job.remedy}")
     _ = job.programs  # so that what is wrong with a net is told here
+    if job.forward:
+        warn(f"net {job.name} has no loss: this is its forward pass, phase TEST; {job.remedy}")
     return job
 
 
-def understood(source: Source, batch: int | None = None, ignore_unknown: bool = False, simulated: bool = False) -> Nets:
-    """The nets of a file, as `understand` gives them. Says which unknown fields are ignored.
+def _phases(nets: Nets) -> tuple[str, ...]:
+    """The phases to plan: those of a training run; TEST of a net that has neither a solver nor a loss."""
+    return nets.phases if nets.solver is not None or has_loss(nets.net.graph("TRAIN")) else ("TEST",)
 
-    simulated: whether nothing will run, so that data need not be there"""
+
+def understood(
+    source: Source,
+    batch: int | None = None,
+    ignore_unknown: bool = False,
+    simulated: bool = False,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    loss: bool = False,
+) -> Nets:
+    """The nets of a file, as `understand` gives them. Says which unknown fields are ignored, and what the nets note.
+
+    simulated: whether nothing will run, so that data need not be there
+    fields, loss: as of `read`"""
     dropped: list[str] = []
-    nets = understand(source, batch=batch, dropped=dropped if ignore_unknown else None)
+    nets = understand(source, fields, batch, dropped if ignore_unknown else None, loss)
     for sentence in (*(f"ignored: {field}" for field in dropped), *nets.net.notes):
         warn(sentence)
     return _without_data(nets) if simulated else nets
+
+
+def tell_weights(net: Net) -> None:
+    """Say in one line whose weights a net begins with, if it brings some."""
+    if net.weights:
+        warn(f"the weights are those of {net.origin}")
 
 
 def tell_unobeyed(nets: Iterable[Net], solver: SolverParameter | None, setting: Setting) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
 from minidnn.jobs.setting import Given
@@ -86,19 +87,55 @@ def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
     return cast(Given, given), {name: value for name, value in keywords.items() if name not in own}
 
 
+@dataclass(frozen=True)
+class Asked:
+    """The value of a field, and how the user has written it, which errors show: --set base_lr=0.01."""
+
+    value: Any
+    shown: str
+
+
 def overruled(data: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A solver's data with these fields in place of its own. Keywords of `Course` go into its `minidnn`.
+    """A solver's data with these fields in place of its own. Keywords of `Course` go into its `minidnn`; a dotted name
+    goes into the message that it names.
 
     None says nothing. A field that counts iterations takes the place of the one that counts epochs, and the other way
     round: max_iter that of epochs."""
-    ours = {name: value for name, value in fields.items() if name in Course.__annotations__ and value is not None}
-    result = {**data, **{name: value for name, value in fields.items() if name not in Course.__annotations__}}
+    given = {_keyword(name): value.value if isinstance(value, Asked) else value for name, value in fields.items()}
+    ours = {name: value for name, value in given.items() if name in Course.__annotations__ and value is not None}
+    result = {**data, **{n: value for n, value in given.items() if n not in Course.__annotations__ and "." not in n}}
+    for name, value in given.items():
+        if "." in name:
+            _put(result, name.split("."), value)
     own = result.get("minidnn", {})
     if not isinstance(own, Mapping):
         return result  # the schema reports the error
-    epochs = {twin for field, twin in IN_EPOCHS.items() if field in fields}
+    epochs = {twin for field, twin in IN_EPOCHS.items() if field in given}
     for field, twin in IN_EPOCHS.items():
-        if twin in ours and field not in fields:
+        if twin in ours and field not in given:
             result.pop(field, None)
     own = {**{name: value for name, value in own.items() if name not in epochs}, **ours}
     return {**result, "minidnn": own} if own or "minidnn" in result else result
+
+
+def shown(fields: Mapping[str, Any]) -> dict[tuple[str | int, ...], str]:
+    """How the user has written these fields, by their paths in a solver's data, as far as that is known."""
+    return {tuple(name.split(".")): value.shown for name, value in fields.items() if isinstance(value, Asked)}
+
+
+def _keyword(name: str) -> str:
+    """The keyword of `Course` for a dotted name of it, such as minidnn.epochs; other names as they are."""
+    own = name.removeprefix("minidnn.")
+    return own if own in Course.__annotations__ else name
+
+
+def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Give the field at `path` a value; messages around it that are not there are made, and those that are are
+    copied."""
+    first, *rest = path
+    if not rest:
+        data[first] = value
+        return
+    inner = data.get(first)
+    data[first] = dict(inner) if isinstance(inner, Mapping) else {}
+    _put(data[first], rest, value)

@@ -11,7 +11,7 @@ from typing import Any
 from minidnn import zoo
 from minidnn.backends import check_name
 from minidnn.errors import InvalidInput
-from minidnn.jobs.keywords import overruled
+from minidnn.jobs.keywords import overruled, shown
 from minidnn.jobs.nets import Nets
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
@@ -26,6 +26,7 @@ def understand(
     fields: Mapping[str, Any] = MappingProxyType({}),
     batch: int | None = None,
     dropped: list[str] | None = None,
+    loss: bool = False,
 ) -> Nets:
     """The nets of a solver or a net, with the solver's parameters.
 
@@ -33,17 +34,32 @@ def understand(
     fields:  solver fields that overrule those of the solver; if `source` is a net, they make up its solver
     batch:   the batch size to use instead of the net's
     dropped: gets the places of unknown fields of files, which then are ignored; None: they are errors
+    loss:    whether a net that has no loss gets one; that of an ONNX model has one wherever there is a solver
 
     The parameters are None for a net without `fields`, and it has no tests. A solver's net is looked for in the folder
     of the solver file, then in the working folder, then among the shipped ones. Raises InvalidFile with every error of
     a file, and NoSuchModel for an unknown name. Raises InvalidInput for a solver without a net.
     """
+    nets = _understood(source, fields, batch, dropped, loss)
+    if not loss:
+        return nets
+    net = nets.net.with_loss()
+    return nets._replace(net=net, tests=tuple(net if test == nets.net else test for test in nets.tests))
+
+
+def _understood(
+    source: str | Path | SolverParameter | Net | Nets,
+    fields: Mapping[str, Any],
+    batch: int | None,
+    dropped: list[str] | None,
+    loss: bool,
+) -> Nets:
     if isinstance(source, Nets):
         return source
     if isinstance(source, str | Path):
         source = zoo.find(source, batch)
     if isinstance(source, Path) and zoo.files.only_net(source):
-        return _of_net(zoo.files.read(source, batch, loss=bool(fields)), fields, batch)
+        return _of_net(zoo.files.read(source, batch, loss=loss or bool(fields)), fields, batch)
     if isinstance(source, Net):
         return _of_net(source if batch is None else source.with_batch(batch), fields, batch)
     if isinstance(source, SolverParameter):
@@ -58,10 +74,7 @@ def understand(
             document.error((), f"expected a mapping of a net's or a solver's fields, got {quote(document.data)}")
             document.check()
     document.dropped = dropped
-    _check_names(document)
-    p = check_solver(document, LAYERS, OPTIMIZERS)
-    _check_rates(document, p)
-    document.check()
+    p = _checked(document, fields)
 
     def net_of(field: str, path: str) -> Net:
         return _found(document, field, path, beside, batch)
@@ -77,12 +90,22 @@ def understand(
     return Nets(_in_state(net, p.train_state), _tests(document, p, shared, net_of, batch), p)
 
 
+def _checked(document: Document, fields: Mapping[str, Any]) -> SolverParameter:
+    """The solver of a document that has these fields. Raises InvalidFile with all errors."""
+    document.shown = shown(fields)
+    _check_names(document)
+    p = check_solver(document, LAYERS, OPTIMIZERS)
+    _check_rates(document, p)
+    document.check()
+    return p
+
+
 def _of_net(net: Net, fields: Mapping[str, Any], batch: int | None) -> Nets:
     """The nets of a net, whose solver has these fields; without fields it has none."""
     if not fields:
         return Nets(net)
     document = Document(overruled({"base_lr": 0.01, "lr_policy": "fixed"}, fields), what="the solver")
-    p = check_solver(document, LAYERS, OPTIMIZERS)
+    p = _checked(document, fields)
     tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
     return Nets(_in_state(net, p.train_state), tests, p)
 

@@ -36,6 +36,7 @@ class Document:
         self.source = source  # the file's name; empty for a document made in Python
         self.what = what  # in errors without a source: the name of the whole, such as "net LeNet"
         self.marks = dict(marks or {})
+        self.shown: dict[Path_, str] = {}  # of fields that no file gives: how the user has written them
         self._errors: list[tuple[Mark, Path_, str]] = []
         self.dropped: list[str] | None = None  # a list: it gets the unknown fields, which then are no errors
         self._values = 0  # read so far
@@ -142,8 +143,12 @@ class Document:
             name = value.get("name") if i and path[i - 1] == "layer" and isinstance(value, Mapping) else None
             if name is not None or listed:
                 text += f"[{part if name is None else name}]"
-        place = f"{self.source}:{mark[0]}:{mark[1]}" if self.source else self.what
+        place = self._shown(path) or (f"{self.source}:{mark[0]}:{mark[1]}" if self.source else self.what)
         return f"{place}: {text[1:]}" if text else place
+
+    def _shown(self, path: Path_) -> str | None:
+        """How the user has written the field, or the one around it; None: it is the file's."""
+        return next((self.shown[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.shown), None)
 
 
 def quote(value: Any) -> str:

@@ -40,7 +40,7 @@ def fed(graph: Graph, seed: int, inputs: Sequence[Tensor], data: Samples | None)
         which = "data" if graph.phase == "TRAIN" else "test_data"
         raise DataError(
             f"{graph.place}: {', '.join(names)} come from Input or MemoryData layers: a Solver needs {which}=(x, y), "
-            f"a file Data layers"
+            f"a file Data layers, the command line --{which.replace('_', '-')} SOURCE"
         )
     if isinstance(data, Mapping):
         return _from_named(graph, seed, inputs, data), []

@@ -32,6 +32,7 @@ from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.optimizers.rates import learning_rate
 from minidnn.program import Role
+from minidnn.programs.autodiff import check_loss
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot
 from minidnn.training.best import Best
@@ -74,6 +75,7 @@ class Solver:
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
     ignore_unknown: whether unknown fields of files are ignored, and named in `notes`, and are no errors
+    loss:     whether a net that has no loss gets one (nets/loss.py)
     keywords: how the net is run (`Given` in jobs/setting.py), and solver fields, which overrule those of the file:
               max_iter=100, ...
     """
@@ -89,13 +91,15 @@ class Solver:
         resume: str | Path | None = None,
         setting: Setting | None = None,
         ignore_unknown: bool = False,
+        loss: bool = False,
         **keywords: Unpack[SolverFields],
     ) -> None:
         given, fields = apart(keywords)
-        nets, self.notes = _nets(solver, fields, batch, ignore_unknown)
+        nets, self.notes = _nets(solver, fields, batch, ignore_unknown, loss)
         p = _trainable(nets, solver)
         chosen = setting or Setting.of(given, p)
         nets, batch = nets.divided(chosen, batch)
+        check_loss(nets.net.graph("TRAIN"))
         if test_data is not None and not nets.tests:
             nets = nets._replace(tests=(nets.net,))
         self.prefix = p.snapshot_prefix or (str(Path(solver).with_suffix("")) if isinstance(solver, str | Path) else "")
@@ -171,6 +175,8 @@ class Solver:
             self._go_on(before)
         elif weights is not None:
             self.loaded = self.session.load(weights)
+        elif self.net.weights:
+            self.notes.append(f"the weights are those of {self.net.origin}")
         if self._engine is not None:
             check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
         if zero := all_zero(self.session.graphs["TRAIN"], self.params):
@@ -475,19 +481,24 @@ class Solver:
 
 
 def _nets(
-    solver: str | Path | SolverParameter | Net | Nets, fields: dict[str, Any], batch: int | None, ignore_unknown: bool
+    solver: str | Path | SolverParameter | Net | Nets,
+    fields: dict[str, Any],
+    batch: int | None,
+    ignore_unknown: bool,
+    loss: bool,
 ) -> tuple[Nets, list[str]]:
     """The nets of a solver with these fields, and what to note of unknown ones, if those are ignored."""
     dropped: list[str] = []
     fields = {"base_lr": 0.01, **fields} if isinstance(solver, Net) else fields
-    nets = understand(solver, fields, batch, dropped if ignore_unknown else None)
+    nets = understand(solver, fields, batch, dropped if ignore_unknown else None, loss)
     return nets, [*(f"ignored: {field}" for field in dropped), *nets.net.notes]
 
 
 def _trainable(nets: Nets, source: object = "") -> SolverParameter:
     """The solver of these nets. Raises InvalidInput if the source is a net alone."""
     if nets.solver is None:
-        raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
+        what = "to train it takes a solver file that names it, or solver fields (--set base_lr=0.01 --max-iter 100)"
+        raise InvalidInput(f"{source} is a net: {what}")
     return nets.solver
 
 
