@@ -18,6 +18,8 @@ LINES = {  # {what is typed: (words that are offered, words that are not)}
     "minidnn plan lenet --po": ({"--policy", "--policies"}, {"--report"}),
     "minidnn compare lenet --policies best,vdnn_a": ({"best,vdnn_all", "best,vdnn_all:m"}, {"vdnn_all"}),
     "minidnn reproduce vdn": ({"vdnn", "vdnnpp"}, {"layrub"}),
+    "minidnn train lenet --set lr_p": ({"lr_policy="}, {"base_lr=", "solver_type="}),
+    "minidnn train lenet --set lr_policy=s": ({"lr_policy=step", "lr_policy=sigmoid"}, {"lr_policy=fixed"}),
     "minidnn plan models/digits": ({"models/digits_lenet.yaml"}, {"models/generate.py"}),
 }
 

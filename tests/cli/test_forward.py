@@ -1,0 +1,94 @@
+"""A net without a loss, such as a deploy net, is planned as its forward pass, phase TEST, and the remedy is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import minidnn
+from minidnn.cli.main import main
+from minidnn.programs.build import programs
+
+DEPLOY = """name: "deploy"
+layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 16 dim: 16 } } }
+layer { name: "c1" type: "Convolution" bottom: "x" top: "c1" convolution_param { num_output: 8 kernel_size: 3 } }
+layer { name: "r" type: "ReLU" bottom: "c1" top: "c1" }
+layer { name: "c2" type: "Convolution" bottom: "c1" top: "c2" convolution_param { num_output: 8 kernel_size: 3 } }
+layer { name: "ip" type: "InnerProduct" bottom: "c2" top: "ip" inner_product_param { num_output: 5 } }
+layer { name: "p" type: "Softmax" bottom: "ip" top: "p" }
+"""
+GPU = ["--gpu", "titan_x"]
+VERBS = [
+    ["plan", *GPU], ["plan", "--device", "reference"], ["frontier", *GPU, "--points", "2"],
+    ["compare", *GPU, "--policies", "baseline,vdnn_all"], ["time", *GPU], ["time", *GPU, "--algorithms"],
+    ["compare", "--device", "reference", "--policies", "liveness,vdnn_all", "--steps", "1"],
+    ["time", "--device", "reference", "--iterations", "1"],
+    ["search", *GPU, "--max", "batch", "--policies", "liveness", "--budget", "1MiB"],
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deploy.prototxt").write_text(DEPLOY)
+    (tmp_path / "solver.prototxt").write_text('net: "deploy.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1')
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_verbs_do_the_forward_pass_and_say_so(verb, capsys):
+    assert main([verb[0], "deploy.prototxt", *verb[1:], "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["phase"] == "TEST"
+    (told,) = (line for line in shown.err.splitlines() if "no loss" in line)
+    assert told.startswith("minidnn: net deploy has no loss: this is its forward pass, phase TEST; --loss adds one")
+    assert 'append to deploy.prototxt: layer { name: "label" type: "Input" top: "label"' in told
+
+
+def test_the_plan_is_that_of_the_test_program(capsys):
+    assert main(["plan", "deploy.prototxt", *GPU]) == 0
+    assert "deploy, batch 2, phase TEST." in capsys.readouterr().out
+    plans = minidnn.plan("deploy.prototxt", "liveness", gpu="titan_x")
+    schedule = plans.schedule("liveness")
+    assert [*plans.results[0].arrangement.schedules] == ["TEST"] and schedule.program.name == "TEST"
+    net = minidnn.load("deploy.prototxt")
+    (test,) = programs(net, None, ["TEST"]).values()
+    assert [t.name for t in schedule.program.outputs] == [t.name for t in test.outputs] == ["p.y"]
+    assert schedule.live_peak < minidnn.plan(net.with_loss(), "liveness", gpu="titan_x").schedule("liveness").live_peak
+
+
+@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "superneurons", "best", "layrub", "checkmate"])
+def test_budgets_hold(policy, capsys):
+    (row,) = minidnn.plan("deploy.prototxt", policy, gpu="titan_x").rows
+    assert row.fits and row.recomputed_ops == 0
+    (least,) = minidnn.plan("deploy.prototxt", policy, gpu="titan_x", budget=1024).rows
+    assert not least.fits and "at TEST" in least.why
+    (kept,) = minidnn.plan("deploy.prototxt", policy, gpu="titan_x", budget=least.smallest_budget_bytes).rows
+    assert kept.fits and kept.peak_bytes <= least.smallest_budget_bytes
+    assert main(["plan", "deploy.prototxt", *GPU, "--budget", "8KiB", "--policy", policy]) == 2
+    assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "solver.prototxt"], "net deploy has no loss to train with: no layer has a loss_weight; --loss adds"),
+        (["train", "deploy.prototxt", "--max-iter", "1"], "net deploy has no loss to train with"),
+        (["plan", "solver.prototxt"], "net deploy has no loss to train with"),
+        (["plan", "deploy.prototxt", *GPU, "--ranks", "2"], "ranks 2: net deploy has no loss, and without training"),
+        (["tune", "deploy.prototxt", *GPU], "tune looks for a batch to train with, and net deploy has no loss"),
+    ],
+)
+def test_what_trains_tells_the_remedy(words, told, capsys):
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert told in message and 'append to deploy.prototxt: layer { name: "label"' in message
+
+
+def test_the_option_adds_a_loss(capsys):
+    for file, *more in (["deploy.prototxt"], ["solver.prototxt"], ["deploy.prototxt", "--ranks", "2"]):
+        assert main(["plan", file, *GPU, *more, "--loss", "--json"]) == 0
+        shown = capsys.readouterr()
+        assert json.loads(shown.out)["phase"] == "TRAIN"
+        assert "net deploy has no loss: SoftmaxWithLoss of ip and label is added" in shown.err
