@@ -10,6 +10,7 @@ import numpy as np
 
 from minidnn.data.dataset import DataError
 from minidnn.data.encoded import Images, Names, Pictures, content
+from minidnn.files import regular
 
 _HIGHEST = np.iinfo(np.int32).max
 
@@ -75,7 +76,7 @@ class _Listed(Images):
 def _lines(path: str) -> Iterator[tuple[int, str, int]]:
     """(number of the line, path, label) of each line. Raises DataError for a line without both."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=regular.handle) as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue

@@ -19,6 +19,7 @@ from typing import IO, cast
 import numpy as np
 
 from minidnn.data.dataset import Arrays, DataError, Source
+from minidnn.files import regular
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -137,7 +138,7 @@ def _find(folder: Path, split: str, kind: str) -> Path:
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked if its first two bytes are those of gzip. Errors of reading become DataErrors."""
     try:
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             if not packed:

@@ -20,6 +20,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from minidnn.data.dataset import Arrays, DataError, Source, label_shape, numbers
+from minidnn.files import regular
 
 IMAGES, LABELS = ("x", "images"), ("y", "labels")  # the names that these arrays may have
 USED = (*IMAGES, *LABELS)
@@ -117,11 +118,9 @@ class _Member:
 @contextlib.contextmanager
 def _members(path: str | Path) -> Iterator[dict[str, _Member]]:
     """The arrays of an npz file by name, or {"x": that of an npy file}. All errors become DataErrors."""
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # one might read it forever
-        raise DataError(f"{path}: not a regular file")
     size = 0
     try:
-        with open(path, "rb") as file:
+        with regular.opened(path) as file:
             size = file.seek(0, 2)
             yield _within(file, size)
     except (MemoryError, DataError):

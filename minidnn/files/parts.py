@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minidnn.errors import BadInput
+from minidnn.files import regular
 
 AHEAD = 1 << 16  # bytes that `near` reads at once
 
@@ -19,7 +20,7 @@ class Parts:
         self.path, self.error = path, error
         if Path(path).exists() and not Path(path).is_file():  # a folder, or a device that one could read forever
             raise error(f"{path}: not a regular file")
-        self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.handle = regular.handle(os.fspath(path), os.O_RDONLY)
         self.known = os.fstat(self.handle)
         self.size = self.known.st_size
         self._ahead, self._begin = b"", 0

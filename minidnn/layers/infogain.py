@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from minidnn.files import regular
 from minidnn.layers.base import Parameter, Shape, ShapeError, Site, positive_axis, text
 from minidnn.layers.fillers import Values
 from minidnn.layers.loss import in_shape, moves
@@ -66,9 +66,7 @@ def read_matrix(path: str) -> np.ndarray:
     """The matrix in Caffe's .binaryproto or in an .npy file, float32. Raises ShapeError."""
     from minidnn.schema import blobs
 
-    # A mapped file is as long as its header says, or cannot be read.
-    npy = partial(np.load, mmap_mode="r", allow_pickle=False)
-    readers: dict[str, Callable[[str], np.ndarray]] = {".binaryproto": blobs.array, ".npy": npy}
+    readers: dict[str, Callable[[str], np.ndarray]] = {".binaryproto": blobs.array, ".npy": _mapped}
     what, form = f"infogain_loss_param.source: {path!r}", Path(path).suffix
     if form not in readers:
         raise ShapeError(f"{what} is no {' or '.join(readers)} file")
@@ -81,3 +79,9 @@ def read_matrix(path: str) -> np.ndarray:
     if not np.isfinite(result).all():
         raise ShapeError(f"{what} holds numbers that are not finite")
     return result.astype(np.float32)
+
+
+def _mapped(path: str) -> np.ndarray:
+    """The array of an npy file, which is as long as its header says, or cannot be mapped."""
+    with regular.opened(path):
+        return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.errors import BadInput, few
+from minidnn.files import regular
 from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
 from minidnn.onnx.node import Node, Reader, Refused, Weights
@@ -35,7 +36,7 @@ def read(path: str | Path, batch: int | None = None, loss: bool = False) -> tupl
     loss:  append labels and a SoftmaxWithLoss to the last output, so that the net can be trained
 
     Raises InvalidModel, which names every node that no layer computes, and OSError if the file cannot be read."""
-    content = Path(path).read_bytes()
+    content = regular.content(path)
     try:
         model = onnx().load_model_from_string(content)
         onnx().checker.check_model(model)

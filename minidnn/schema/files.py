@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from minidnn.files import regular
 from minidnn.schema import prototext, yaml
 from minidnn.schema.blobs import message
 from minidnn.schema.document import Document, InvalidFile
@@ -18,7 +19,7 @@ def read(path: str | Path) -> Document:
     """The document of a file. Raises InvalidFile for a bad one, and OSError for one that cannot be read."""
     if Path(path).suffix == CAFFEMODEL:
         return _binary(path)
-    raw = Path(path).read_bytes()
+    raw = regular.content(path)
     try:
         return parse(raw.decode("utf-8"), str(path))
     except UnicodeDecodeError as error:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from minidnn.data import Arrays, DataError, Dataset, Loader, raw_samples, source_of, transform
 from minidnn.data.files import Files, expanded
 from minidnn.errors import InvalidInput
+from minidnn.files import regular
 from minidnn.layers import LAYERS
 from minidnn.nets.graph import Graph, Node
 from minidnn.nets.net import Net
@@ -186,7 +186,7 @@ def read_names(path: str, graph: Graph) -> tuple[str, ...]:
     """The names of the net's classes in a text, one on each line, as of Caffe's synset_words.txt. Raises InvalidInput
     if there are not as many."""
     try:
-        result = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
+        result = tuple(line.strip() for line in regular.content(path).decode().splitlines() if line.strip())
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path}: no text in UTF-8 with the name of a class on each line") from error
     if not result or len(result) != len(names_of(result, graph)):

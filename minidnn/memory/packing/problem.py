@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.errors import BadInput
+from minidnn.files import regular
 from minidnn.files.replace import replacing
 
 COLUMNS = ("id", "lower", "upper", "size")  # of MiniMalloc's files (Moffitt, "MiniMalloc", ASPLOS 2023)
@@ -76,7 +77,7 @@ def read(path: Path) -> Problem:
     columns are ignored. Raises ProblemError, and OSError."""
     names: list[str] = []
     rows: list[tuple[int, int, int]] = []
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8", newline="", opener=regular.handle) as file:
         lines = csv.DictReader(file)
         try:
             missing = [c for c in COLUMNS if c not in (lines.fieldnames or ())]

@@ -21,6 +21,7 @@ from typing import Any
 
 from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput, near
+from minidnn.files import regular
 from minidnn.files.replace import replacing
 from minidnn.memory.parts import parted
 from minidnn.memory.plan import OffloadInterval, Plan, Point, Policy, Sharing, Slot
@@ -194,7 +195,7 @@ def load(path: str | Path) -> Policy:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(regular.content(path).decode())
         old = isinstance(content, dict) and content.get("minidnn_plan") == 1
         file: _File = TypeAdapter(_File).validate_python(plan_version_1.of_today(content) if old else content)
     except json.JSONDecodeError as error:
