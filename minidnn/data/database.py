@@ -1,7 +1,7 @@
 """Caffe's databases: LMDB, with an image and its label in each record (Datum), read and written.
 
-Records are read where they lie, and none is kept. Their order is that of their keys. lmdb opens a database once in a
-process, so all readers of it share one.
+Records are read where they lie, and none is kept. Their order is that of their keys. lmdb is needed to write alone: it
+trusts a file that it reads (lmdb_file.py).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
-from weakref import WeakValueDictionary
+from typing import Any
 
 import numpy as np
 
 from minidnn.data import decoding
 from minidnn.data.dataset import DataError
-from minidnn.data.encoded import Images, Names, Pictures
+from minidnn.data.encoded import Images, Pictures
+from minidnn.data.lmdb_file import File
 from minidnn.files.replace import NEW
 from minidnn.schema import InvalidFile
 from minidnn.schema.blobs import Picture, datum_of
@@ -27,7 +27,6 @@ from minidnn.schema.blobs import Picture, datum_of
 AT_ONCE = 256  # records that are written together
 _LEAST_MAP = 1 << 26  # bytes that a new database may have at first
 _KEY = 511  # bytes of a key, at most
-_OPEN: WeakValueDictionary[tuple[int, int], _Opened] = WeakValueDictionary()  # by device and number of their file
 
 
 @dataclass(frozen=True)
@@ -54,83 +53,65 @@ class Database(Pictures):
 
     def open(self):
         if isinstance(self._first().content, bytes):
-            return _Encoded(self.path, opened(self.path), self.sample_shape()[0])
-        return _Records(self.path, opened(self.path), self.sample_shape())
+            return _Encoded(_Contents(self.path), self.sample_shape()[0])
+        return _Records(_Contents(self.path), self.sample_shape())
 
     def _first(self) -> Picture:
-        first = opened(self.path).first()
+        record = _opened(self.path).first()
+        if record is None:
+            raise DataError(f"{self.path}: there are no records")
+        try:
+            first = _picture(record[1])
+        except (DataError, InvalidFile) as error:
+            raise DataError(f"{_place(self.path, record[0])}: {error}") from error
         if self.color is not None and not isinstance(first.content, bytes):
             raise DataError(f"{self.path}: force_color and force_gray are for encoded images, and it holds arrays")
         return first
 
 
-class _Opened:
-    """A database that is open for reading, also in the children of a fork: they read the same pages of the file."""
+class _Contents:
+    """All records of a database, also in the children of a fork: a file is read by position."""
 
-    def __init__(self, path: str, environment: Any) -> None:
-        self.path, self._environment = path, environment
-        self._keys: Names | None = None
+    def __init__(self, path: str) -> None:
+        """Raises DataError if it is no whole database."""
+        self.path, self._records = path, _opened(path).records()
+        self.nbytes = self._records.nbytes
 
     def __len__(self) -> int:
-        return self._environment.stat()["entries"]
+        return len(self._records)
 
-    def first(self) -> Picture:
-        with self._environment.begin() as transaction, transaction.cursor() as cursor:
-            if not cursor.first():
-                raise DataError(f"{self.path}: there are no records")
-            return self._picture(bytes(cursor.key()), bytes(cursor.value()))
-
-    def keys(self) -> Names:
-        if self._keys is None:
-            with self._environment.begin() as transaction, transaction.cursor() as cursor:
-                self._keys = Names(cursor.iternext(values=False))
-        return self._keys
-
-    def picture(self, key: bytes) -> Picture:
-        """The record of this key. Raises DataError if it is no Datum, or none that can be used."""
-        with self._environment.begin() as transaction:
-            value = transaction.get(key)
-        if value is None:
-            raise DataError(f"{self.place(key)}: there is no such record any more")
-        return self._picture(key, value)
-
-    def place(self, key: bytes) -> str:
-        return f"{self.path}: {os.fsdecode(key)}"
-
-    def _picture(self, key: bytes, value: bytes) -> Picture:
+    def picture(self, index: int) -> Picture:
+        """Raises DataError if the record is no Datum, or none that can be used."""
+        value = self._records.value(index)
         try:
-            result = datum_of(value, self.place(key))
-        except InvalidFile as error:
-            raise DataError(str(error)) from error
-        if not 0 <= result.label < 2**31:
-            raise DataError(f"{self.place(key)}: label {result.label} is no class number")
-        return result
+            return _picture(value)
+        except (DataError, InvalidFile) as error:
+            raise DataError(f"{self.place(index)}: {error}") from error
 
-
-Opened: TypeAlias = _Opened
+    def place(self, index: int) -> str:
+        return _place(self.path, self._records.key(index))
 
 
 class _Records:
     """A dataset of records that hold arrays of one shape."""
 
-    def __init__(self, name: str, database: _Opened, shape: tuple[int, ...]) -> None:
-        self.name, self.shape, self._database, self._keys = name, shape, database, database.keys()
-        self.nbytes = self._keys.nbytes
+    def __init__(self, contents: _Contents, shape: tuple[int, ...]) -> None:
+        self.name, self.shape, self._contents, self.nbytes = contents.path, shape, contents, contents.nbytes
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._contents)
 
     def highest(self, ignored: int | None = None) -> int:
         return -1  # labels lie within the records; each batch is checked
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         result = []
-        for i in indices:
-            picture = self._database.picture(key := self._keys[int(i)])
+        for i in indices.tolist():
+            picture = self._contents.picture(i)
             content = picture.content
             if isinstance(content, bytes) or content.shape != self.shape:
                 got = "an encoded image" if isinstance(content, bytes) else f"an array {content.shape}"
-                raise DataError(f"{self._database.place(key)}: {got}; the first record is an array {self.shape}")
+                raise DataError(f"{self._contents.place(i)}: {got}; the first record is an array {self.shape}")
             result.append((content, picture.label))
         return np.stack([image for image, _ in result]), np.array([label for _, label in result], np.int32)
 
@@ -138,42 +119,58 @@ class _Records:
 class _Encoded(Images):
     """A dataset of records that hold encoded images."""
 
-    def __init__(self, name: str, database: _Opened, channels: int) -> None:
-        super().__init__(name, np.empty(0, np.int32), channels)
-        self._database, self._keys = database, database.keys()
+    def __init__(self, contents: _Contents, channels: int) -> None:
+        super().__init__(contents.path, np.empty(0, np.int32), channels)
+        self._contents = contents
 
     @property
     def nbytes(self) -> int:
-        return self._keys.nbytes
+        return self._contents.nbytes
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._contents)
 
     def place(self, index: int) -> str:
-        return self._database.place(self._keys[index])
+        return self._contents.place(index)
 
     def read(self, index: int) -> tuple[bytes, int]:
-        picture = self._database.picture(self._keys[index])
+        picture = self._contents.picture(index)
         if not isinstance(picture.content, bytes):
             raise DataError("an array; the first record is an encoded image")
         return picture.content, picture.label
 
 
-def opened(path: str) -> Opened:
-    """The database at this path, open for reading. Raises DataError if it is none, or if lmdb is not installed."""
-    lmdb = _library()
+def _place(path: str, key: bytes) -> str:
+    return f"{path}: {os.fsdecode(key)}"
+
+
+def _picture(value: bytes) -> Picture:
+    """The image of a record. Raises InvalidFile if it is no Datum, and DataError if it is none that can be used."""
+    result = datum_of(value, "the record")
+    if not 0 <= result.label < 2**31:
+        raise DataError(f"label {result.label} is no class number")
+    values = result.content
+    if not isinstance(values, bytes) and not values.size:
+        raise DataError(f"an array {values.shape}, which has no values")
+    if not isinstance(values, bytes) and values.dtype != np.uint8 and not np.isfinite(values).all():
+        raise DataError("it holds values that are not finite")
+    return result
+
+
+def _opened(path: str) -> File:
+    """The database at this path. Raises DataError if it is none."""
     file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+    refuse_leveldb(path)
     try:
-        about = os.stat(file)
-        result = _OPEN.get((about.st_dev, about.st_ino))
-        if result is None:
-            environment = lmdb.open(path, subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False)
-            result = _OPEN[about.st_dev, about.st_ino] = _Opened(path, environment)
-        return result
+        return File(file, path)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
-    except lmdb.Error as error:
-        raise DataError(f"{path}: not an LMDB database: {error}") from error
+
+
+def refuse_leveldb(path: str) -> None:
+    """Raise DataError if the folder is a database of Caffe's other kind."""
+    if os.path.isfile(os.path.join(path, "CURRENT")):
+        raise DataError(f"{path}: a LevelDB database, which minidnn does not read; convert it to LMDB")
 
 
 def write(path: Path, pictures: Iterable[tuple[str, Picture]]) -> int:
@@ -221,5 +218,5 @@ def _library() -> Any:
     try:
         import lmdb
     except ImportError as error:
-        raise DataError("LMDB is read by lmdb, which is not installed here: pip install 'minidnn[lmdb]'") from error
+        raise DataError("LMDB is written by lmdb, which is not installed here: pip install 'minidnn[lmdb]'") from error
     return lmdb

@@ -22,7 +22,7 @@ import os
 from typing import Any
 
 from minidnn.data.cifar import Cifar10, Cifar100
-from minidnn.data.database import Database
+from minidnn.data.database import Database, refuse_leveldb
 from minidnn.data.dataset import DataError, Source
 from minidnn.data.digits import Digits
 from minidnn.data.folder import Folder
@@ -81,6 +81,5 @@ def _of_folder(path: str) -> type[Source] | None:
     """The source for a folder's path without a prefix; None if there is no such folder."""
     if not os.path.isdir(path):
         return None
-    if os.path.isfile(os.path.join(path, "CURRENT")):
-        raise DataError(f"{path}: a LevelDB database, which minidnn does not read; convert it to LMDB")
+    refuse_leveldb(path)
     return Database if os.path.isfile(os.path.join(path, "data.mdb")) else Folder

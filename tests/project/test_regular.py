@@ -20,7 +20,6 @@ from minidnn.schema import read as read_document
 from minidnn.training import snapshot
 from minidnn.training.predict import read_names
 
-
 pytestmark = pytest.mark.timeout(60)  # a reader that waits for a writer fails
 
 
