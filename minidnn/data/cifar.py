@@ -1,24 +1,23 @@
 """CIFAR-10 and CIFAR-100, as their authors distribute them: the binary files or the pickled ones for Python.
 
-Pickles may run code, so these are read by an unpickler that makes NumPy's arrays alone.
+A pickle may run code, so the pickled ones are read without Python's unpickler (pickled.py).
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from minidnn.data import pickled
 from minidnn.data.dataset import Arrays, DataError, Source
+from minidnn.files import regular
 
 SHAPE = (3, 32, 32)
 _VALUES = 3 * 32 * 32
 _PARTS = tuple(f"data_batch_{i}" for i in range(1, 6))
-_MADE = {"_reconstruct", "ndarray", "dtype", "encode"}  # what pickled arrays are made of
-_FROM = {"numpy", "numpy.core.multiarray", "numpy._core.multiarray", "_codecs"}
 
 
 @dataclass(frozen=True)
@@ -81,30 +80,31 @@ class Cifar100(_Cifar):
 
 def _binary(path: str, labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 (n, 3, 32, 32) and labels uint8 (n,) of a binary file."""
-    values = np.fromfile(path, np.uint8)
+    values = np.frombuffer(regular.content(path), np.uint8)
     if not len(values) or len(values) % (labels + _VALUES):
         raise DataError(f"{path}: torn: {len(values)} bytes are not images of {labels + _VALUES} bytes")
     rows = values.reshape(-1, labels + _VALUES)
     return rows[:, labels:].reshape(-1, *SHAPE), rows[:, labels - 1]
 
 
-class _Arrays(pickle.Unpickler):
-    def find_class(self, module, name):
-        if module in _FROM and name in _MADE:
-            return super().find_class(module, name)
-        raise DataError(f"it would make {module}.{name}, which no file of CIFAR holds")
-
-
 def _pickled(path: str, key: bytes) -> tuple[np.ndarray, np.ndarray]:
     """The same of a pickled file, whose labels have this key."""
-    with open(path, "rb") as file:
-        try:
-            result = _Arrays(file, encoding="bytes").load()
-            images, labels = np.asarray(result[b"data"]), np.asarray(result[key])
-        except MemoryError:
-            raise
-        except Exception as error:  # whatever a broken pickle raises
-            raise DataError(f"{path}: not a file of CIFAR for Python: {error or type(error).__name__}") from error
+    try:
+        result = pickled.load(regular.content(path))
+    except pickled.InvalidPickle as error:
+        raise DataError(f"{path}: not a file of CIFAR for Python: {error}") from error
+    images, labels = (_entry(path, result, name) for name in (b"data", key))
     if images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != _VALUES:
         raise DataError(f"{path}: its data are {images.dtype} of shape {images.shape}; expected uint8 (n, {_VALUES})")
+    if labels.shape != images.shape[:1]:
+        raise DataError(f"{path}: {len(images)} images, but labels of shape {labels.shape}")
     return images.reshape(-1, *SHAPE), labels
+
+
+def _entry(path: str, values: Any, name: bytes) -> np.ndarray:
+    """The array of this name in a pickled file."""
+    entries = values if isinstance(values, dict) else {}
+    result = pickled.array(entries.get(name, entries.get(name.decode())))
+    if result is None:
+        raise DataError(f"{path}: not a file of CIFAR for Python: it has no array {name.decode()}")
+    return result
