@@ -1,12 +1,12 @@
 """WebDataset: tar files in which a sample's image and its label have one name, 0001.jpg and 0001.cls.
 
-Opening reads the headers and the labels. Images are read when they are wanted, from their places in the files.
+Opening reads the headers (data/tar.py) and the labels. Images are read when they are wanted, from their places in the
+files.
 """
 
 from __future__ import annotations
 
 import os
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ import numpy as np
 from minidnn.data.dataset import DataError
 from minidnn.data.decoding import LARGEST, SUFFIXES
 from minidnn.data.encoded import Images, Names, Pictures
+from minidnn.data.tar import Member, members
+from minidnn.errors import few
 from minidnn.files.parts import Parts
 
 LABEL = ".cls"
@@ -95,32 +97,37 @@ def _opened(path: str) -> Parts:
 
 def _samples(file: Parts) -> Iterator[tuple[str, int, int, int]]:
     """(name, first byte, number of bytes, label) of each image of a tar file. Raises DataError for an image without a
-    label, or a label that is none."""
-    images: dict[str, tuple[str, int, int]] = {}
-    labels: dict[str, tarfile.TarInfo] = {}
-    try:
-        with open(file.name(), "rb") as raw, tarfile.open(fileobj=raw, mode="r:") as archive:
-            for member in archive:
-                stem, ends = _parts(member.name)
-                if member.isfile() and ends == LABEL:
-                    labels[stem] = member
-                elif member.isfile() and ends.endswith(SUFFIXES):
-                    if stem in images:
-                        raise DataError(f"{file.path}: {member.name} and {images[stem][0]} are images of one sample")
-                    images[stem] = member.name, member.offset_data, member.size
-    except (tarfile.TarError, EOFError) as error:
-        raise DataError(
-            f"{file.path}: not a plain tar file ({error}); one that is packed has to be unpacked"
-        ) from error
+    label, a label without an image, a label that is none, or an archive that is not whole."""
+    images: dict[str, Member] = {}
+    labels: dict[str, Member] = {}
+    for member in members(file):
+        stem, ends = _parts(member.name)
+        if member.kind == "folder" or not (ends == LABEL or ends.endswith(SUFFIXES)):
+            continue
+        if member.kind != "file":
+            what = "pack the file itself, as tar does with --dereference and --hard-dereference"
+            raise DataError(f"{file.path}: {member.name} is a {member.kind}, and no file: {what}")
+        mine, what = (labels, "labels") if ends == LABEL else (images, "images")
+        if stem in mine:
+            raise DataError(f"{file.path}: {member.name} and {mine[stem].name} are {what} of one sample")
+        mine[stem] = member
     for stem, image in images.items():
         if stem not in labels:
-            raise DataError(f"{file.path}: {image[0]} has no label: there is no {stem}{LABEL}")
-        result = labels[stem]
-        text = file.read(result.offset_data, min(result.size, 2 * _DIGITS)).strip()
-        if not text.isdigit() or int(text) >= 2**31:
-            shown = text.decode("ascii", "backslashreplace")
-            raise DataError(f"{file.path}: {result.name}: expected a label, a number of at least 0; got {shown!r}")
-        yield *image, int(text)
+            raise DataError(f"{file.path}: {image.name} has no label: there is no {stem}{LABEL}")
+        yield image.name, image.at, image.size, _label(file, labels.pop(stem))
+    if labels:
+        names = few([label.name for label in labels.values()])
+        raise DataError(f"{file.path}: {names}: no image has this name: none ends in {', '.join(SUFFIXES)}")
+
+
+def _label(file: Parts, member: Member) -> int:
+    if member.size > 2 * _DIGITS:
+        raise DataError(f"{file.path}: {member.name}: {member.size} bytes; a label has {2 * _DIGITS} at most")
+    text = file.read(member.at, member.size).strip()
+    if not text.isdigit() or int(text) >= 2**31:
+        shown = text.decode("ascii", "backslashreplace")
+        raise DataError(f"{file.path}: {member.name}: expected a label, a number of at least 0; got {shown!r}")
+    return int(text)
 
 
 def _parts(name: str) -> tuple[str, str]:
