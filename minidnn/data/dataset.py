@@ -163,6 +163,13 @@ def label_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[1:] if math.prod(shape[1:]) != 1 else ()
 
 
+def no_labels(values: np.ndarray, least: int = 0) -> np.ndarray:
+    """Where values, of any type of numbers, are no whole numbers from `least` to 2^31 - 1: bool in their shape."""
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64, copy=False)
+    return ~((values >= least) & (values < 2**31) & (values == np.rint(values)))
+
+
 def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Raise DataError unless an array of that shape and type can hold samples."""
     if len(shape) not in (2, 3, 4) or dtype.kind not in "fiub":

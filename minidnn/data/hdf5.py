@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.data.dataset import DataError, Source, label_shape, numbers
+from minidnn.data.dataset import DataError, Source, label_shape, no_labels, numbers
+from minidnn.data.hdf5_file import blamed, dataset, opened
 from minidnn.data.npz import LABELS
+from minidnn.errors import few
+from minidnn.files import regular
 
 IMAGES = ("data", "x", "images")
 SUFFIXES = (".h5", ".hdf5")
+_SHOWN = 8  # names of a file in a message, at most
 
 
 @dataclass(frozen=True)
@@ -71,23 +75,18 @@ class Hdf5Column(Source):
 class Column:
     """A dataset of this name, or of the first of these names that a file has, over all files: an array (n, ...)."""
 
-    def __init__(self, path: str, names: Sequence[str]) -> None:
+    def __init__(self, path: str, either: Sequence[str]) -> None:
         """Raises DataError if there is none, if files differ in its shape, or if h5py is not installed."""
         self.path, self._files = path, files(path)
-        self._process, self._open = os.getpid(), {}  # type: tuple[int, dict[str, Any]]
-        with_it = [(file, next((n for n in names if n in self._opened(file)), None)) for file in self._files]
-        for file, name in with_it:
-            if name is None:
-                has = ", ".join(self._opened(file)) or "nothing"
-                raise DataError(f"{file}: holds {has}; expected a dataset {' or '.join(names)}")
-        self._names = {file: str(name) for file, name in with_it}
+        self._either, self._process = either, os.getpid()
+        self._open: dict[str, tuple[str, Any]] = {}
         rows = [self._rows(file) for file in self._files]
         for file, result in zip(self._files, rows, strict=True):
             if result.ndim < 1 or result.shape[1:] != rows[0].shape[1:] or result.dtype.kind not in "fiub":
                 wanted = ", ".join(map(str, ("n", *rows[0].shape[1:])))
                 what = f"{result.dtype} of shape {result.shape}; expected numbers of shape ({wanted})"
-                raise DataError(f"{file}: {self._names[file]}: {what}")
-        self.name = f"{path}: {self._names[self._files[0]]}"
+                raise DataError(f"{self._place(file)}: {what}")
+        self.name = f"{path}: {self._opened(self._files[0])[0]}"
         self.shape, self.dtype = tuple(rows[0].shape[1:]), rows[0].dtype
         self._ends = list(accumulate(len(result) for result in rows))
         if not self._ends[-1]:
@@ -97,27 +96,49 @@ class Column:
         return self._ends[-1]
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
-        """The rows at these indices, (n, ...). Raises DataError if they cannot be read."""
-        return np.stack([self._row(int(i)) for i in indices])
+        """The rows at these indices, (n, ...). Raises DataError if they cannot be read, or hold what float32 cannot."""
+        result = np.stack([self._row(int(i)) for i in indices])
+        if result.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                finite = np.isfinite(result.astype(np.float32, copy=False).reshape(len(result), -1)).all(1)
+            if not finite.all():
+                row = indices[finite.argmin()]
+                raise DataError(f"{self.name}: row {row} holds values that are not finite in float32")
+        return result
 
     def _row(self, index: int) -> np.ndarray:
         k = bisect.bisect_right(self._ends, index)
         file = self._files[k]
         first = self._ends[k - 1] if k else 0
-        try:
+        with blamed(f"{self._place(file)}: row {index - first} cannot be read"):
             return self._rows(file)[index - first]
-        except (OSError, RuntimeError) as error:
-            raise DataError(f"{file}: {self._names[file]}: row {index - first} cannot be read: {error}") from error
+
+    def _place(self, file: str) -> str:
+        return f"{file}: {self._opened(file)[0]}"
 
     def _rows(self, file: str) -> Any:
-        return self._opened(file)[self._names[file]]
+        return self._opened(file)[1]
 
-    def _opened(self, file: str) -> Any:
+    def _opened(self, file: str) -> tuple[str, Any]:
+        """(its name, the dataset) in this file, opened anew in each process."""
         if self._process != os.getpid():
             self._process, self._open = os.getpid(), {}
         if file not in self._open:
-            self._open[file] = _open(file)
+            self._open[file] = self._first(file)
         return self._open[file]
+
+    def _first(self, file: str) -> tuple[str, Any]:
+        content = opened(file)
+        try:
+            for name in self._either:
+                if (result := dataset(file, content, name)) is not None:
+                    return name, result
+            with blamed(file):
+                has = few(list(content), _SHOWN) or "nothing"
+            raise DataError(f"{file}: holds {has}; expected a dataset {' or '.join(self._either)}")
+        except DataError:
+            content.close()
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}
@@ -155,11 +176,11 @@ class _Pairs:
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = self._y.rows(indices).reshape(len(indices), *self._label)
-        if labels.dtype.kind == "f":  # Caffe's HDF5 files have floats alone
-            wrong = labels != np.rint(labels)
-            if wrong.any():
-                at = indices[np.argwhere(wrong)[0][0]]
-                raise DataError(f"{self._y.name}: row {at}: {labels[wrong][0]:g} is no label: expected a whole number")
+        wrong = no_labels(labels)
+        if wrong.any():
+            at, value = indices[np.argwhere(wrong)[0][0]], labels[wrong][0].item()
+            what = f"{value} is no label: expected a whole number from 0 to {2**31 - 1}"
+            raise DataError(f"{self._y.name}: row {at}: {what}")
         return self._x.rows(indices).reshape(len(indices), *self.shape), labels.astype(np.int32)
 
 
@@ -168,7 +189,7 @@ def files(path: str) -> list[str]:
     if path.endswith(SUFFIXES):
         return [path]
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=regular.handle) as file:
             result = [line.strip() for line in file if line.strip()]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: neither ends in {' or '.join(SUFFIXES)}, nor is it a text of such files") from error
@@ -177,16 +198,3 @@ def files(path: str) -> list[str]:
     if not result:
         raise DataError(f"{path}: there are no lines; expected the name of an HDF5 file on each")
     return result
-
-
-def _open(path: str) -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise DataError("HDF5 is read by h5py, which is not installed here: pip install 'minidnn[hdf5]'") from error
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        if not os.path.exists(path):
-            raise DataError(f"{path}: no such file") from error
-        raise DataError(f"{path}: not an HDF5 file: {error}") from error
