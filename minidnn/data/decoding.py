@@ -1,8 +1,8 @@
-"""Encoded images (JPEG, PNG and what else Pillow knows) as pixels.
+"""Encoded images (BMP, GIF, JPEG, PNG, PPM, TIFF, WebP) as pixels; of several images in one file the first.
 
-JPEGs are decoded by simplejpeg where it is installed, for it is quicker and gives the same values as Pillow. The
-header's size is checked before anything of that size is allocated. Nothing is rotated by EXIF, as in Caffe and
-torchvision.
+JPEGs are decoded by simplejpeg where it is installed: it is quicker, gives the same values as Pillow, and notices
+missing data. The header's size is checked before anything of that size is allocated. Nothing is rotated by EXIF, as in
+Caffe and torchvision.
 """
 
 from __future__ import annotations
@@ -14,11 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.data import quiet, whole
 from minidnn.data.dataset import DataError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LARGEST = 1 << 28  # bytes of an encoded image, at most
 PIXELS = 1 << 27  # of an image, at most: 384 MiB in colour
+FEW, PIXELS_OF_A_BYTE = 1 << 25, 256  # a small file has no more pixels than FEW, or than this times its bytes
+_SMALL = f" of a file this small: more than {FEW} need a byte for {PIXELS_OF_A_BYTE}"
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # of these suffixes; others may start programs
+_JPEG_FORMS = {"RGB": "RGB", "L": "GRAY", "CMYK": "CMYK"}  # simplejpeg's words for Pillow's modes
+_WORDS = {
+    "UnidentifiedImageError": f"no image that Pillow knows as {', '.join(FORMATS)}",
+    "DecompressionBombError": f"more than {PIXELS} pixels",
+}
 _GREY = ("1", "L", "LA", "La")  # Pillow's modes of images in grey, and those with more than 8 bits
 _DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
@@ -28,12 +37,26 @@ def pixels(data: bytes, channels: int) -> np.ndarray:
 
     channels: 3: red, green, blue; 1: luma by ITU-R BT.601
 
-    Raises DataError if it is no image, if it is broken, if it has values of more than 8 bits, or too many pixels."""
+    Raises DataError if it is no image of these formats, if it is broken or not whole, if it has values of more than 8
+    bits, or too many pixels."""
     with _opened(data) as image:
-        if channels == 3 and image.format == "JPEG" and image.mode == "RGB" and (decode := _simplejpeg()):
-            return decode(data, colorspace="RGB", fastdct=False, fastupsample=False).transpose(2, 0, 1)
-        result = np.asarray(image.convert("RGB" if channels == 3 else "L"))
-    return result.transpose(2, 0, 1) if channels == 3 else result[None]
+        whole.check(image, data)
+        values = _by_simplejpeg(image, data)
+        if values is None or (channels == 1 and values.shape[2] == 3):
+            decoded = image if values is None else pillow().fromarray(values)
+            values = np.asarray(decoded.convert("RGB" if channels == 3 else "L"))
+    values = values.reshape(*values.shape[:2], -1)
+    return (np.repeat(values, 3, 2) if values.shape[2] < channels else values).transpose(2, 0, 1)
+
+
+def _by_simplejpeg(image: Any, data: bytes) -> np.ndarray | None:
+    """The values (H, W, 3) or (H, W, 1) of a JPEG; None of others. Raises ValueError if some of its data are missing,
+    which Pillow fills in."""
+    form = _JPEG_FORMS.get(image.mode) if image.format in ("JPEG", "MPO") else None
+    if form is None or (decode := _simplejpeg()) is None:
+        return None
+    result = decode(data, colorspace=form, fastdct=False, fastupsample=False)
+    return None if form == "CMYK" else result
 
 
 def channels(data: bytes) -> int:
@@ -53,17 +76,19 @@ def _opened(data: bytes) -> Iterator[Any]:
     """Pillow's image, of which the header is read and checked. All errors become DataErrors."""
     image = pillow()
     try:
-        with image.open(io.BytesIO(data)) as result:
+        with quiet.here(), image.open(io.BytesIO(data), formats=FORMATS) as result:
             width, height = result.size
-            if width * height > PIXELS:
-                raise DataError(f"an image of {height}×{width}; at most {PIXELS} pixels are decoded")
+            most = min(PIXELS, max(FEW, PIXELS_OF_A_BYTE * len(data)))
+            if width * height > most:
+                what = f"at most {most} pixels are decoded"
+                raise DataError(f"an image of {height}×{width}; {what}{'' if most == PIXELS else _SMALL}")
             if result.mode in _DEEP:
                 raise DataError(f"its values have more than 8 bits (mode {result.mode}): save it with 8, or use npz")
             yield result
     except (MemoryError, DataError):
         raise
     except Exception as error:  # whatever Pillow and its plugins raise, the image is to blame
-        what = "no image that Pillow knows" if type(error).__name__ == "UnidentifiedImageError" else str(error)
+        what = _WORDS.get(type(error).__name__) or str(error) or type(error).__name__
         raise DataError(f"not a whole image ({len(data)} bytes): {what}") from error
 
 

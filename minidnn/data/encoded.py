@@ -11,6 +11,7 @@ import numpy as np
 
 from minidnn.data.dataset import DataError, Source
 from minidnn.data.decoding import LARGEST, pixels, size
+from minidnn.files import regular
 
 DECODED = 14  # bytes for each pixel of an image while it is decoded and resized, measured; 10 with simplejpeg
 
@@ -93,8 +94,8 @@ def reason(error: Exception) -> str:
 
 
 def content(path: str) -> bytes:
-    """The bytes of an encoded image's file. Raises OSError, and DataError if there are too many."""
-    with open(path, "rb") as file:
+    """The bytes of an encoded image's file, a regular one. Raises OSError, and DataError if there are too many."""
+    with regular.opened(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise DataError(f"more than {LARGEST} bytes, which no image has")

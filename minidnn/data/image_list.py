@@ -12,7 +12,7 @@ from minidnn.data.dataset import DataError
 from minidnn.data.encoded import Images, Names, Pictures, content
 from minidnn.files import regular
 
-_HIGHEST = np.iinfo(np.int32).max
+_HIGHEST, _DIGITS = np.iinfo(np.int32).max, 20  # of a label
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _lines(path: str) -> Iterator[tuple[int, str, int]]:
                 if not line.strip():
                     continue
                 name, _, label = line.strip().rpartition(" ")
-                if not name or not label.isdecimal() or int(label) > _HIGHEST:
+                if not name or not label.isdecimal() or len(label) > _DIGITS or int(label) > _HIGHEST:
                     what = "expected a path, a space and a label of at least 0, such as 'cats/1.jpg 0'"
                     raise DataError(f"{path}:{number}: {what}; got {line.strip()!r}")
                 yield number, name.rstrip(), int(label)
