@@ -11,8 +11,11 @@ import contextlib
 import math
 import os
 import sys
+from array import array
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from minidnn.data.dataset import DataError
 from minidnn.files import regular
@@ -23,6 +26,7 @@ ROWS = 1 << 14  # rows that any file may have; a larger one may have ROWS_OF_A_B
 ROWS_OF_A_BYTE = 4
 _JUMPS = 16  # links from one name to the next, at most
 _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 6: "scaleoffset", 32000: "lzf"}
+_CHECKED: dict[tuple[int | str, ...], int] = {}  # the bytes of a chunk of each dataset that was checked, by its file
 _PLUGIN = "hdf5plugin"  # the package that brings the other ones, if the user imports it
 
 
@@ -63,10 +67,13 @@ def dataset(path: str, file: Any, name: str) -> Any | None:
         full = _followed(place, file, name)
         if full is None:
             return None
-        chunk = _checked(place, file[full], os.path.getsize(path))
+        about = os.stat(path)
+        key = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, full
+        if key not in _CHECKED:
+            _CHECKED[key] = _checked(place, file[full], about.st_size)
         access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
         _, places, nbytes, weight = file.id.get_access_plist().get_cache()
-        access.set_chunk_cache(places, max(nbytes, chunk), weight)
+        access.set_chunk_cache(places, max(nbytes, _CHECKED[key]), weight)
         return h5py.Dataset(h5py.h5d.open(file.id, full.encode("utf-8", "surrogateescape"), access))
 
 
@@ -137,12 +144,28 @@ def _check_chunks(place: str, about: Any, how: Any, size: int) -> None:
     if (chunk := _chunk_bytes(about)) > CHUNK:
         raise DataError(f"{place}: chunks of shape {about.chunks}, {chunk} bytes; at most {CHUNK} are unpacked at once")
     wanted = math.prod(-(-n // c) for n, c in zip(about.shape, about.chunks, strict=True))
-    there, stored = about.id.get_num_chunks(), about.id.get_storage_size()
-    if there != wanted:
+    if (there := about.id.get_num_chunks()) != wanted:
         raise DataError(f"{place}: {there} of {wanted} chunks are there: the rows of the others would be zeros")
-    if stored > size or wanted * chunk > RATIO * stored:
-        what = f"{wanted} chunks of {chunk} bytes, stored in {stored} bytes of a file of {size}"
-        raise DataError(f"{place}: {what}: that cannot be")
+    stored = _stored(place, about, size)
+    if wanted * chunk > RATIO * stored:
+        raise DataError(f"{place}: {wanted} chunks of {chunk} bytes, stored in {stored} bytes: that cannot be")
+
+
+def _stored(place: str, about: Any, size: int) -> int:
+    """The bytes that the chunks take in the file. Raises DataError unless each has places of its own, in the dataset
+    and in the file: a chunk that is sought where it is not reads as zeros."""
+    values = array("q")
+    about.id.chunk_iter(lambda chunk: values.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size)))
+    places = np.frombuffer(values, np.int64).reshape(-1, len(about.shape) + 2)
+    at, begin, nbytes = places[:, :-2], places[:, -2], places[:, -1]
+    outside = (at < 0) | (at >= about.shape) | (at % about.chunks != 0)
+    if outside.any() or len(np.unique(np.ravel_multi_index(tuple(at.T), about.shape, mode="clip"))) < len(at):
+        raise DataError(f"{place}: the places of its chunks contradict its shape {about.shape}")
+    order = np.argsort(begin)
+    begin, end = begin[order], (begin + nbytes)[order]
+    if (begin < 0).any() or (nbytes < 0).any() or (end[:-1] > begin[1:]).any() or end[-1] > size:
+        raise DataError(f"{place}: its chunks lie in each other's bytes, or beyond the file's {size}")
+    return int(nbytes.sum())
 
 
 def _chunk_bytes(about: Any) -> int:

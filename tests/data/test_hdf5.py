@@ -145,7 +145,8 @@ class TestBounds:
             file.create_dataset("data", (4, 1, 512, 512), "f4", chunks=(4, 1, 512, 512), compression="gzip")[:] = 0
         assert content(path)[0].max() == 0
         monkeypatch.setattr(hdf5_file, "RATIO", 100)
-        refused(path, r"data: 1 chunks of 4194304 bytes, stored in \d+ bytes of a file of \d+: that cannot be")
+        monkeypatch.setattr(hdf5_file, "_CHECKED", {})
+        refused(path, r"data: 1 chunks of 4194304 bytes, stored in \d+ bytes: that cannot be")
 
     def test_a_large_chunk_is_unpacked_once_for_its_rows(self, path):
         rows = np.zeros((4096, 1, 32, 32), np.float32)
@@ -163,9 +164,31 @@ class TestBounds:
             refused(path, "not an HDF5 file")
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "said"),
+    [
+        (8, 6, "contradict its shape"),
+        (8, 4, "contradict its shape"),
+        (24, 3, "contradict its shape"),
+        (48, -96, "lie in each other's bytes"),
+        (48, 10**6, "lie in each other's bytes, or beyond the file's"),
+    ],
+)
+def test_a_chunk_has_a_place_of_its_own(path, at, value, said):
+    """Its first row, its first row of pixels, its address."""
+    whole = bytearray(write(path, **CHUNKS).read_bytes())
+    begin = whole.index(b"TREE\1") + 24 + 56  # the second chunk: its bytes, filters, first places, address
+    assert whole[begin : begin + 16] == (96).to_bytes(8, "little") + (2).to_bytes(8, "little")
+    old = int.from_bytes(whole[begin + 48 : begin + 56], "little") if at == 48 else 0
+    whole[begin + at : begin + at + 8] = (old + value).to_bytes(8, "little")
+    path.write_bytes(whole)
+    refused(path, f"data: .*{said}|data: . of 3 chunks")
+
+
 def test_other_filters_are_refused_unless_the_user_imports_their_package(path, monkeypatch):
     write(path, compression="gzip", **CHUNKS)
     monkeypatch.delitem(hdf5_file._FILTERS, 1)
+    monkeypatch.setattr(hdf5_file, "_CHECKED", {})
     refused(path, r"data: packed by the filter 1 \(deflate\); read are shuffle, .*or give --import hdf5plugin")
     monkeypatch.setitem(sys.modules, "hdf5plugin", os)
     assert np.array_equal(content(path)[0], X)
