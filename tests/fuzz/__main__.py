@@ -16,9 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.fuzz import corpus
-from tests.fuzz.board import COUNTS, Board
+from tests.fuzz.board import COUNTS, FAULTS, Board
 
-FAULTS = ("tracebacks", "hangs", "over 1 GiB")
 WORKERS = 2
 
 
@@ -62,26 +61,24 @@ def main() -> int:
 
 
 def table(board: Board, kinds: list[str]) -> list[dict[str, object]]:
+    """A row for each kind, and one for all: the counts, cases a second of one process, and files of the corpus."""
     total = board.total()
-    rows: list[dict[str, object]] = []
-    for i, kind in enumerate(kinds):
-        row: dict[str, object] = {"kind": kind}
-        for what in COUNTS:
-            number = float(total[what][i])
-            row[what] = round(number, 2) if what in ("slowest", "seconds") else int(number)
-        rows.append(row)
-    whole: dict[str, object] = {"kind": "all"}
-    for what in COUNTS:
-        numbers = total[what]
-        whole[what] = round(float(numbers.max() if what == "slowest" else numbers.sum()), 2)
-    return [*rows, {k: int(v) if k not in ("slowest", "seconds", "kind") else v for k, v in whole.items()}]  # type: ignore[call-overload]
+    rows = [_row(kind, {what: float(total[what][i]) for what in COUNTS}) for i, kind in enumerate(kinds)]
+    whole = {what: float(total[what].sum()) for what in COUNTS} | {"slowest": float(total["slowest"].max())}
+    return [*rows, {**_row("all", whole), "corpus": sum(len(corpus.cases(kind)) for kind in kinds)}]
+
+
+def _row(kind: str, counts: dict[str, float]) -> dict[str, object]:
+    row: dict[str, object] = {"kind": kind}
+    row |= {what: round(n, 2) if what in ("slowest", "seconds") else int(n) for what, n in counts.items()}
+    rate = round(counts["cases"] / counts["seconds"], 1) if counts["seconds"] else 0.0
+    return {**row, "a second": rate, "corpus": len(corpus.cases(kind))}
 
 
 def show(rows: list[dict[str, object]]) -> None:
-    headings = ["kind", *COUNTS]
-    width = {h: max(len(h), *(len(str(row[h])) for row in rows)) for h in headings}
-    for row in ({h: h for h in headings}, *rows):
-        print("  ".join(str(row[h]).ljust(width[h]) if h == "kind" else str(row[h]).rjust(width[h]) for h in headings))
+    width = {h: max(len(h), *(len(str(row[h])) for row in rows)) for h in rows[0]}
+    for row in ({h: h for h in width}, *rows):
+        print("  ".join(str(row[h]).ljust(w) if h == "kind" else str(row[h]).rjust(w) for h, w in width.items()))
 
 
 def worker(folder: str, kinds: str, workers: str, number: str, seed: str, until: str, found: str, stack: str) -> int:

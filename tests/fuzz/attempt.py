@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 from tests.fuzz import limits
-from tests.fuzz.kind import Kind, inside
+from tests.fuzz.kind import Kind, inside, silent
 
 
 def attempt(kind: Kind, case: bytes, folder: Path) -> bool:
     """Whether the case is accepted. Raises what its check raises."""
     with inside(folder):
         try:
-            with limits.memory():
+            with limits.memory(), silent():
                 return kind.check(case, folder)
         finally:
             empty(folder)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-COUNTS = ("cases", "accepted", "refused", "tracebacks", "hangs", "over 1 GiB", "known", "slowest", "seconds")
+FAULTS = ("signals", "tracebacks", "hangs", "over 1 GiB", "misread")
+COUNTS = ("cases", "accepted", "refused", *FAULTS, "known", "slowest", "seconds")
 NOW = ("kind", "since")  # of a worker: the kind's number, and when it began the case (time.monotonic); 0: none
 
 

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from hypothesis.strategies import SearchStrategy
@@ -23,6 +24,10 @@ NOT_FOR_PEOPLE = re.compile(r"Traceback|internal error|site-packages|<[\w.]+ obj
 
 class Fault(AssertionError):
     """A promise that was not kept."""
+
+
+class Misread(Fault):
+    """Samples that are not those of the file, without a word."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,32 @@ def refused(error: BaseException, *names: str) -> None:
 
 
 @contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Libraries of C write nothing to the standard error of the process here, of which Python's streams know nothing.
+    Raises Fault if one does."""
+    with TemporaryFile() as file:
+        before = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        file.seek(0)
+        if text := file.read():
+            raise Fault(f"a library writes to standard error: {text[:500]!r}")
+
+
+@contextlib.contextmanager
 def strictly() -> Iterator[None]:
-    """Warnings are errors here: they would print paths of the package among a command's words."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
+    """Raises Fault if there are warnings here: they would print paths of the package among a command's words."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            if seen:
+                raise Fault(f"{seen[0].category.__name__}: {seen[0].message}")
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from minidnn.errors import BadInput
 from tests.fuzz import corpus
 from tests.fuzz.attempt import attempt
 from tests.fuzz.board import COUNTS, Board
-from tests.fuzz.kind import Fault, Kind, command, printable, readable, refused
+from tests.fuzz.kind import Fault, Kind, command, printable, readable, refused, strictly
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.known import known
 from tests.fuzz.watch import Watch
@@ -118,9 +121,20 @@ def test_a_case_that_hangs_or_ends_its_process_is_kept_and_others_go_on(tmp_path
     monkeypatch.setattr(watch, "start", start)
     watch.run(0, 1)
     total = watch.board.total()
-    assert total["hangs"].tolist() == [1, 0] and total["tracebacks"].tolist() == [0, 1]
+    assert total["hangs"].tolist() == [1, 0] and total["signals"].tolist() == [0, 1]
     assert [p.read_bytes() for p in (tmp_path / "found" / "yaml").iterdir()] == [b"case of 0"]
     assert [p.read_bytes() for p in (tmp_path / "found" / "net").iterdir()] == [b"case of 1"]
+
+
+def test_what_a_library_of_c_writes_is_a_fault(tmp_path):
+    with pytest.raises(Fault, match="b'a word'"):
+        attempt(bad(lambda case, folder: bool(os.write(2, b"a word"))), b"", tmp_path)
+
+
+def test_a_warning_is_a_fault_even_if_the_input_is_refused():
+    with pytest.raises(Fault, match="UserWarning: odd"), strictly():
+        warnings.warn("odd", stacklevel=1)
+        raise BadInput("refused")
 
 
 @pytest.mark.extended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from tests.fuzz.board import Board
 
 HANGS = 30.0  # seconds after which a case hangs; on an idle machine none takes five
 OFTEN = 0.25  # seconds between looks
+_FRAME = re.compile(r'File "[^"]*", line \d+ in \w+')
 ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}  # glibc reserves 64 MiB of addresses for each thread's arena
 
 
@@ -22,6 +24,7 @@ class Watch:
         self.board = Board(folder, workers, len(kinds))
         self.workers = workers
         self.started = 0
+        self.seen: set[tuple[object, ...]] = set()  # where workers hung or died
 
     def run(self, seconds: float, first_seed: int, tell=lambda: None, every: float = 30.0) -> None:
         """Try cases for so many seconds; `tell` is called every so often."""
@@ -46,7 +49,7 @@ class Watch:
                     process.kill()
                     process.wait()
                 if hangs or code:
-                    self.keep(number, int(kind), "hangs" if hangs else "tracebacks", code)
+                    self.keep(number, int(kind), "hangs" if hangs else "signals", code)
                     self.board.now[number] = 0, 0
                 if hangs or code is not None:
                     del running[number]
@@ -69,14 +72,19 @@ class Watch:
             )  # fmt: skip
 
     def keep(self, number: int, kind: int, what: str, code: int | None) -> None:
-        """Keep the case of a worker that hung, or that died with this exit code."""
+        """Count the case of a worker that hung, or that died with this exit code; keep the first of each place."""
         self.board.add(number, kind, "cases")
         self.board.add(number, kind, what)
+        file = self.folder / f"stack-{number}"
+        stack = file.read_text(errors="replace") if file.exists() else ""
+        stack = stack[max(0, stack.rfind("Fatal Python error"), stack.rfind("Timeout (")) :][:3000]
+        place = self.kinds[kind], code, *_FRAME.findall(stack)[:3]
+        if place in self.seen:
+            return
+        self.seen.add(place)
         case = self.board.case(number)
         name = corpus.add(self.kinds[kind], case.read_bytes(), self.found).name if case.exists() else "no case"
-        stack = self.folder / f"stack-{number}"
         why = "hangs" if what == "hangs" else f"its process ended with {code}"
         log = (self.folder / f"log-{number}").read_text(errors="replace")[-3000:]
-        with (self.folder / "faults").open("a") as file:
-            shown = stack.read_text(errors="replace")[-3000:] if stack.exists() else ""
-            file.write(f"\n== {self.kinds[kind]}: {name} {why}\n{shown}\n{log}\n")
+        with (self.folder / "faults").open("a") as faults:
+            faults.write(f"\n== {self.kinds[kind]}: {name} {why}\n{stack}\n{log}\n")

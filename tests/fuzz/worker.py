@@ -15,7 +15,7 @@ from hypothesis.errors import HypothesisException
 from tests.fuzz import corpus
 from tests.fuzz.attempt import attempt
 from tests.fuzz.board import Board
-from tests.fuzz.kind import Kind, frames
+from tests.fuzz.kind import Kind, Misread, frames
 from tests.fuzz.known import known
 
 SLICE = 3.0  # seconds that a kind gets before the next one's turn
@@ -34,12 +34,14 @@ class Worker:
         self.number, self.kinds, self.board, self.found, self.until = number, kinds, board, found, until
         self.stack_after = stack_after  # seconds after which a case's stack is written: it seems to hang
         self.stack = (board.folder / f"stack-{number}").open("w")
+        faulthandler.enable(self.stack)  # a signal's stack goes there, too
         self.seen: set[str] = set()  # faults that were kept already
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *error: object) -> None:
+        faulthandler.disable()
         self.stack.close()
 
     def run(self, first: int) -> None:
@@ -70,7 +72,7 @@ class Worker:
                 try:
                     self.once(turn, kind, case, Path(folder), counted=not fault)
                 except Exception as error:
-                    mine = f"{type(error).__name__} {frames(error)} {WORDS.sub('', str(error))[:60]}"
+                    mine = f"{type(error).__name__} {frames(error)} {WORDS.sub('', str(error))[:120]}"
                     is_known = known(kind.name, error) is not None
                     if not fault:
                         self.board.add(self.number, turn, "known" if is_known else self.column(error))
@@ -118,7 +120,9 @@ class Worker:
         return int(min(AT_ONCE, max(5, SLICE * counts[0] / counts[-1]))) if counts[-1] else 10
 
     def column(self, error: Exception) -> str:
-        return "over 1 GiB" if isinstance(error, MemoryError) else "tracebacks"
+        if isinstance(error, MemoryError):
+            return "over 1 GiB"
+        return "misread" if isinstance(error, Misread) else "tracebacks"
 
 
 SETTINGS = settings(
