@@ -20,7 +20,9 @@ from minidnn.training import caffemodel, solverstate
 from minidnn.training.snapshot import load
 from tests.fuzz.kind import Fault, Kind, inside, refused, strictly
 from tests.fuzz.kinds.snapshot import NET, session
+from tests.fuzz.mutate import mutated
 from tests.fuzz.pieces import damaged, pick
+from tests.fuzz.wire import fields_changed
 
 MODEL, STATE, MEAN, IMAGE = FILES = ("w.caffemodel", "w.solverstate", "w.binaryproto", "w.datum")
 SHAPES = {"ip/w": (2, 3), "ip/b": (2,)}
@@ -74,8 +76,13 @@ def files(draw: Any) -> bytes:
     """The first byte says which file it is."""
     which = pick(draw, [0, 0, 1, 2, 3])
     data = [model_bytes, state_bytes, mean_bytes, image_bytes][which]()
-    if pick(draw, [False, True, True, True]):
+    how = pick(draw, ["right", "bytes", "bytes", "changed", "fields", "fields", "fields"])
+    if how == "bytes":
         data = draw(damaged(data, PIECES))
+    elif how == "changed":
+        data = draw(mutated(data, PIECES))
+    elif how == "fields":
+        data = draw(fields_changed(data, [2, 5, 7, 100, *range(101, 150)]))
     return bytes([which]) + data
 
 

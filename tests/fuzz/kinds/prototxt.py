@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from minidnn.errors import BadInput
 from minidnn.nets.net import Net
 from minidnn.schema import InvalidFile, NetParameter
 from minidnn.schema.table import fields
@@ -68,8 +69,8 @@ def check(data: bytes, folder: Path) -> bool:
     try:
         with strictly():
             net = Net.from_file(path)
-    except InvalidFile as error:
-        for line in error.errors[:100]:
+    except BadInput as error:  # its text, or what it says
+        for line in error.errors[:100] if isinstance(error, InvalidFile) else [str(error)]:
             readable(line, FILE)
         if not ended.code and "the net" in ended.out:
             raise Fault("the command accepts a net that Python refuses") from None
