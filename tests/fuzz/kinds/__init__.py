@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from tests.fuzz.kind import Kind
-from tests.fuzz.kinds import arguments, caffe, gpu, idx, net, npz, plan, prototxt, snapshot, solver, training, yaml
+from tests.fuzz.kinds import (
+    arguments,
+    caffe,
+    cifar,
+    gpu,
+    hdf5,
+    idx,
+    lmdb,
+    net,
+    npz,
+    pictures,
+    plan,
+    prototxt,
+    snapshot,
+    solver,
+    tar,
+    training,
+    yaml,
+)
 
-KINDS: dict[str, Kind] = {
-    module.KIND.name: module.KIND
-    for module in (arguments, yaml, prototxt, net, solver, plan, snapshot, caffe, npz, idx, gpu, training)
-}
+NETS = (arguments, yaml, prototxt, net, solver, plan, snapshot, caffe, gpu, training)
+DATA = (npz, idx, hdf5, lmdb, tar, pictures, cifar)
+KINDS: dict[str, Kind] = {module.KIND.name: module.KIND for module in (*NETS, *DATA)}
