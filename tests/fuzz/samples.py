@@ -31,7 +31,6 @@ from tests.fuzz.kind import Fault, Misread, command, strictly
 Sample = tuple[tuple[int, ...], str]  # labels, and a digest of the values
 MOST = 1000  # samples that are compared; good files have fewer
 EVERYTHING = ((0, 1 << 40),)
-LACKS_MEMORY = re.compile(r"(?i)memory allocation failed|cannot allocate|unable to allocate|MDB_MAP_FULL|out of memory")
 _LEAVES = re.compile(r"os\.(system|exec|posix_spawn|fork|startfile)|subprocess\.|pty\.|socket\.connect")
 _calls: list[list[str]] = []  # of each `alone`, what it must not do and did
 
@@ -89,8 +88,6 @@ def check(goods: Sequence[Good], number: int, data: bytes, source: str, phase: s
     with alone():
         ended = command("data", source, "--phase", phase, "--json")
         if ended.code:
-            if LACKS_MEMORY.search(ended.err + ended.out):
-                raise MemoryError(ended.err + ended.out)
             got = None
         else:
             with strictly():
@@ -126,7 +123,7 @@ def compare(good: Good, data: bytes, got: Sequence[Sample] | None, text: str) ->
         if data == good.data and got is not None:
             raise Misread(f"{good.name}: it has to be refused, and {len(got)} samples are read")
         return
-    if data == good.data and got is None:
+    if data == good.data and got is None and good.samples:
         raise Fault(f"{good.name}: a good file is refused: {text[-500:]}")
     if got is None or not good.samples:
         return

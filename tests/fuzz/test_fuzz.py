@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minidnn.errors import BadInput
-from tests.fuzz import corpus
+from tests.fuzz import corpus, limits
 from tests.fuzz.attempt import attempt
 from tests.fuzz.board import COUNTS, Board
 from tests.fuzz.kind import Fault, Kind, command, printable, readable, refused, strictly
@@ -103,6 +104,15 @@ def test_a_case_that_takes_much_memory_is_counted_apart(tmp_path):
     with worker:
         worker.round(0, 1, time.monotonic() + 3600)
     assert board.total()["over 1 GiB"] > 0 and board.total()["tracebacks"] == 0
+
+
+def test_memory_counts_once_it_is_in_use():
+    with limits.memory(64 << 20):
+        mmap.mmap(-1, 100 << 20).close()  # pages that nobody writes to
+    with pytest.raises(MemoryError, match="in use"), limits.memory(64 << 20):
+        bytes(b"1" * (100 << 20))
+    with pytest.raises(OSError, match="allocate"), limits.memory(64 << 20):
+        mmap.mmap(-1, 200 << 20)
 
 
 def test_a_case_that_hangs_or_ends_its_process_is_kept_and_others_go_on(tmp_path, monkeypatch):

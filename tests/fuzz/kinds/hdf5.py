@@ -72,12 +72,32 @@ def empty(shape: tuple[int, ...], **more: Any) -> bytes:
     return made(fill)
 
 
-def inflated() -> bytes:
-    """One chunk of 1 GiB of zeros, packed, of which four rows are used. The stream repeats a block of 64 MiB."""
+def zeros(total: int) -> bytes:
+    """A stream of zlib with so many zeros: a block of 16 MiB again and again."""
     pack = zlib.compressobj(9)
-    block = pack.compress(bytes(1 << 26)) + pack.flush(zlib.Z_FULL_FLUSH)
-    total = 1 << 30
-    stream = block[:2] + block[2:] * (total >> 26) + b"\3\0" + ((total % 65521) << 16 | 1).to_bytes(4, "big")
+    block = pack.compress(bytes(1 << 24)) + pack.flush(zlib.Z_FULL_FLUSH)
+    return block[:2] + block[2:] * (total >> 24) + b"\3\0" + ((total % 65521) << 16 | 1).to_bytes(4, "big")
+
+
+def chunk_of(stream: bytes, packings: int) -> bytes:
+    """A file whose one chunk is this stream, which is unpacked so many times; it should be 64 bytes then."""
+
+    def fill(file: Any) -> None:
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk((4, 1, 2, 2))
+        for _ in range(packings):
+            plan.set_deflate(9)
+        plan.set_obj_track_times(False)
+        one = h5py.h5d.create(file.id, b"data", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((4, 1, 2, 2)), plan)
+        h5py.Dataset(one).id.write_direct_chunk((0, 0, 0, 0), stream)
+        file.create_dataset("label", data=Y[:4], track_times=False)
+
+    return made(fill)
+
+
+def inflated() -> bytes:
+    """One chunk of 1 GiB of zeros, packed, of which four rows are used."""
+    stream = zeros(1 << 30)
 
     def fill(file: Any) -> None:
         data = file.create_dataset("data", (4, 1, 2, 2), "f4", maxshape=(None, 1, 2, 2), chunks=(1 << 26, 1, 2, 2),
@@ -175,7 +195,9 @@ def either() -> dict[str, bytes]:
         "10^9 rows": empty((10**9, 1, 2, 2), chunks=(1024, 1, 2, 2)),
         "10^12 rows": empty((10**12, 1, 2, 2), chunks=(1, 1, 2, 2)),
         "10^7 rows": empty((10**7, 1, 2, 2), chunks=(1024, 1, 2, 2)),
-        "a chunk of 1 GiB": inflated(), "a filter of nobody": made(unknown_filter), "truth": of(F > 99, Y),
+        "a chunk of 1 GiB": inflated(), "a small chunk of 2 GiB": chunk_of(zeros(1 << 31), 1),
+        "a small chunk of 2 GiB, packed twice": chunk_of(zlib.compress(zeros(1 << 31), 9), 2),
+        "a filter of nobody": made(unknown_filter), "truth": of(F > 99, Y),
         "half": of(F.astype("f2"), Y),
         "big-endian": of(F.astype(">f4"), Y.astype(">i8")), "lzf": of(X, Y, compression="lzf", chunks=2),
         "scaled": of(X.astype("i4"), Y, scaleoffset=0, chunks=2),
