@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from minidnn.data import mnist
 from minidnn.errors import BadInput
-from tests.fuzz.kind import Fault, Kind, refused, strictly
+from tests.fuzz.kind import Fault, Kind, Misread, refused, strictly
+from tests.fuzz.mutate import flipped
 from tests.fuzz.pieces import damaged, pick
+from tests.fuzz.samples import changed_bit
 
 FILE = "train-images-idx3-ubyte"
 LABELS = "train-labels-idx1-ubyte"
@@ -29,8 +31,16 @@ def zeros() -> bytes:
     return gzip.compress(bytes(1 << 24), mtime=0)
 
 
+@lru_cache
+def good() -> bytes:
+    """A file whose gzip has a checksum over all images."""
+    return gzip.compress(b"\0\0\x08\3" + struct.pack(">3I", 3, 2, 2) + bytes(range(12)), mtime=0)
+
+
 @st.composite
 def files(draw: Any) -> bytes:
+    if pick(draw, [False] * 4 + [True]):
+        return draw(flipped(good()))
     kind = pick(draw, [0x08] * 6 + [0x09, 0x0B, 0x0C, 0x0D, 0x0E, 0x00, 0x0A, 0xFF])
     lengths = pick(draw, [[3, 5, 4]] * 6 + [[1, 28, 28], [3, 0, 4], [0, 5, 4], [3], [3, 20], [3, 1, 5, 4], []])
     body = bytes(prod(lengths) * SIZES.get(kind, 1))
@@ -77,6 +87,8 @@ def check(data: bytes, folder: Path) -> bool:
     except BadInput as error:
         refused(error, "train")
         return False
+    if changed_bit(good(), data) is not None and (array is None or array.tobytes() != bytes(range(12))):
+        raise Misread(f"gzip with another bit is read as {array!r}")
     if array is None or shape is None or tuple(read.shape) != tuple(shape):
         raise Fault(f"images of shape {read.shape}, and a header that promises {shape}")
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from minidnn.data import npz
 from minidnn.errors import BadInput
-from tests.fuzz.kind import Fault, Kind, refused, strictly
+from tests.fuzz.kind import Fault, Kind, Misread, refused, strictly
+from tests.fuzz.mutate import flipped
 from tests.fuzz.pieces import damaged, pick
+from tests.fuzz.samples import changed_bit
 
 FILE = "data.npz"
 DTYPES = ["<f4", "<f8", ">f4", "<f2", "u1", "<i4", "<i8", "<u8", "?", "<c8", "S3", "<U2", "O", "<M8[s]", "V4", "<f16"]
@@ -72,8 +75,22 @@ def arrays(draw: Any, labels: bool) -> bytes:
     return draw(damaged(data, PIECES, 2)) if pick(draw, [False] * 6 + [True]) else data
 
 
+@lru_cache
+def good() -> bytes:
+    """An archive with a checksum of each array."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in (("x", np.arange(24, dtype=np.uint8).reshape(4, 1, 2, 3)), ("y", np.arange(4))):
+            member = io.BytesIO()
+            np.save(member, array)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue(), zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
 @st.composite
 def files(draw: Any) -> bytes:
+    if pick(draw, [False] * 6 + [True]):
+        return draw(flipped(good()))
     if pick(draw, [False] * 9 + [True]):
         return draw(arrays(False))
     names = [("x", False), ("y", True)]
@@ -122,6 +139,11 @@ def check(data: bytes, folder: Path) -> bool:
     if shape is None or tuple(read.shape) != tuple(shape):
         raise Fault(f"samples of shape {read.shape}, and a header that promises {shape}")
     images, labels = read.take(np.arange(len(read)))
+    if changed_bit(good(), data) is not None and (images.tobytes(), labels.tolist()) != (
+        bytes(range(24)),
+        [0, 1, 2, 3],
+    ):
+        raise Misread(f"an archive with another bit is read as {images!r}, {labels!r}")
     if len(images) != len(labels) or labels.dtype != np.int32 or labels.min() < 0 or read.highest() != labels.max():
         raise Fault("accepted samples that contradict each other")
     return True

@@ -6,6 +6,7 @@ import hashlib
 import json
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from minidnn.errors import BadInput
 from minidnn.nets.net import Net
 from minidnn.training.session import Session
 from minidnn.training.snapshot import Snapshot, latest, load, load_weights, save
-from tests.fuzz.kind import Fault, Kind, refused, strictly
+from tests.fuzz.kind import Fault, Kind, Misread, refused, strictly
+from tests.fuzz.mutate import flipped
 from tests.fuzz.pieces import BORDERS, TEXTS, altered, damaged, pick
+from tests.fuzz.samples import changed_bit
 
 FILE = "s_iter_7.safetensors"
 NET = """name: small
@@ -34,8 +37,17 @@ def session() -> Session:
     return Session(Net.from_text(NET), device="reference", policy="liveness:m")
 
 
+@lru_cache
+def good() -> bytes:
+    """A snapshot, which has a checksum over all that is in it."""
+    with TemporaryDirectory() as folder:
+        return save(Path(folder) / "s", Snapshot(session().weight_rows(), {}, 7, 14, 3)).read_bytes()
+
+
 @st.composite
 def files(draw: Any) -> bytes:
+    if pick(draw, [False] * 6 + [True]):
+        return draw(flipped(good()))
     tensors: dict[str, Any] = {}
     body = b""
     names = [
@@ -101,6 +113,8 @@ def check(data: bytes, folder: Path) -> bool:
         raise Fault("the newest snapshot is another than the one that can be loaded")
     if whole:
         again(taken[-1], folder)
+        if changed_bit(good(), data) is not None and (folder / "a_iter_7.safetensors").read_bytes() != good():
+            raise Misread("a snapshot with another bit is read as another one")
     return bool(taken)
 
 
