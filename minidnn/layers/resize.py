@@ -11,12 +11,17 @@ from minidnn.program import Op
 
 @dataclass(frozen=True)
 class ResizeAttrs:
-    """Per axis (height, width): place i of the result lies i * step / over pixels behind pixel `begin`."""
+    """Per axis (height, width): place i of the result lies i * step / over pixels behind pixel `begin`.
+
+    BILINEAR takes the pixel at or before the place and the next one, each by its nearness, also where that is 0: so
+    NaN and infinities spread as in Caffe. No pixel follows the last of `size`, which then counts twice. If the result
+    has that size, it is a copy."""
 
     method: str  # "BILINEAR" | "NEAREST"
     step: tuple[int, int]
     over: tuple[int, int]
     begin: tuple[int, int] = (0, 0)
+    size: tuple[int, int] = (0, 0)  # of the part of the image that BILINEAR takes from
 
 
 class _Resize(Layer):
@@ -49,19 +54,15 @@ class Interp(_Resize):
         return h, w
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        p, out = self.param, self.cropped(bottoms[0])
-        if p.has("shrink_factor"):
-            out = tuple((size - 1) // p.shrink_factor + 1 for size in out)
-        if p.has("zoom_factor"):
-            out = tuple((size - 1) * p.zoom_factor + 1 for size in out)
-        if p.has("height"):
-            out = p.height, p.width
+        p, kept = self.param, self.cropped(bottoms[0])
+        shrunk = ((size - 1) // p.shrink_factor + 1 for size in kept)
+        out = p.size or tuple((size - 1) * p.zoom_factor + 1 for size in shrunk)
         return [addressable((*bottoms[0][:2], *out), "its top")]
 
     def attrs(self, shape: Shape) -> ResizeAttrs:
         old, new = self.cropped(shape), self.shapes([shape])[0][2:]
         (h, rows), (w, columns) = ((h - 1 if n > 1 else 0, max(1, n - 1)) for h, n in zip(old, new, strict=True))
-        return ResizeAttrs("BILINEAR", (h, w), (rows, columns), (-self.param.pad_beg,) * 2)
+        return ResizeAttrs("BILINEAR", (h, w), (rows, columns), (-self.param.pad_beg,) * 2, old)
 
 
 class Upsample(_Resize):

@@ -14,7 +14,9 @@ def recipes(op: Op) -> list[Recipe]:
     name = op.kind.split(".")[1]
     if name == "backward":
         x, y = y, x
-    numbers = (*x, *y, c, *a.step, *a.over, *a.begin, a.method == "NEAREST")
+    whole = a.method == "NEAREST" or tuple(y) == a.size
+    last = (begin + size - 1 for begin, size in zip(a.begin, a.size, strict=True))
+    numbers = (*x, *y, c, *a.step, *a.over, *a.begin, *last, whole)
     geometry = Table(1, tuple((np.int32(n),) for n in numbers))
     items = op.writes[0].size
     return [plain(Launch("resize", name, (Read(0), Write(0), np.int64(items), geometry), over(items)))]

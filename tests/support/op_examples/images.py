@@ -66,11 +66,12 @@ def resizes(m: Maker) -> Iterator[Example]:
     ]:
         old = tuple(h - begin - end for h in size)
         step = tuple(h - 1 if o > 1 else 0 for h, o in zip(old, out, strict=True))
-        a = attrs(method="BILINEAR", step=step, over=tuple(max(1, o - 1) for o in out), begin=(begin, begin))
+        a = attrs(method="BILINEAR", step=step, over=tuple(max(1, o - 1) for o in out), begin=(begin, begin),
+                  size=old)  # fmt: skip
         yield m.example("resize.forward", [m.normal(n, c, *size)], [(n, c, *out)], a, note=f"to {out}")
         yield m.example("resize.backward", [m.normal(n, c, *out)], [(n, c, *size)], a, note=f"to {out}")
     for n, c, h, w, scale in [(2, 3, 5, 4, 2), (1, 20, 3, 7, 3), (2, 4, 1, 1, 5), (4, 50, 20, 20, 2)]:
-        a = attrs(method="NEAREST", step=(1, 1), over=(scale, scale), begin=(0, 0))
+        a = attrs(method="NEAREST", step=(1, 1), over=(scale, scale), begin=(0, 0), size=(0, 0))
         x, dy = m.normal(n, c, h, w), m.normal(n, c, h * scale, w * scale)
         yield m.example("resize.forward", [x], [dy.shape], a, note=f"by {scale}", exact=True)
         yield m.example("resize.backward", [dy], [x.shape], a, note=f"by {scale}")

@@ -20,7 +20,7 @@ class Geometry(Mirrored):
         (name, ctypes.c_int64)
         for name in (
             "n", "c", "h", "w", "oh", "ow",
-            "step_h", "step_w", "over_h", "over_w", "begin_h", "begin_w", "nearest", "threads",
+            "step_h", "step_w", "over_h", "over_w", "begin_h", "begin_w", "last_h", "last_w", "whole", "threads",
         )
     )  # fmt: skip
 
@@ -31,9 +31,9 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
     name = op.kind.replace(".", "_")
     if op.kind == "resize.backward":
         x, y = y, x
-    g = Geometry(
-        *x.shape, *y.shape[2:], *a.step, *a.over, *a.begin, a.method == "NEAREST", native.threads
-    )  # fmt: skip
+    whole = a.method == "NEAREST" or y.shape[2:] == a.size
+    last = (begin + size - 1 for begin, size in zip(a.begin, a.size, strict=True))
+    g = Geometry(*x.shape, *y.shape[2:], *a.step, *a.over, *a.begin, *last, whole, native.threads)
     run = native.function(name)
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
