@@ -20,7 +20,7 @@ from minidnn.layers.rows import Rows, equal, of
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.results.others import Conversion
-from minidnn.schema import InvalidFile, SolverParameter, check_solver, dump, plain, prototext, read
+from minidnn.schema import InvalidFile, SolverParameter, check_solver, dump, in_caffe_s_words, plain, prototext, read
 from minidnn.schema.caffe import TYPES
 from minidnn.schema.files import CAFFEMODEL, PROTOTEXT
 from minidnn.schema.message import OURS
@@ -99,6 +99,7 @@ def _solver(path: Path, goal: Path, to: Form, dropped: list[str] | None) -> Conv
     document = read(path)
     document.dropped = dropped
     solver = check_solver(document, LAYERS, OPTIMIZERS)
+    solver = solver if to is _PROTOTXT else in_caffe_s_words(document, solver)
     _write(goal, to.solver_text(solver))
     notes = list(_foreign(solver, goal))
     return Conversion(file=str(goal), what="solver", name=solver.net or "", count=len(plain(solver)), notes=notes)

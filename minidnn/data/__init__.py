@@ -50,7 +50,8 @@ def open_loader(
     change = transform(transform_param, phase, seed)
     count = data_param.workers if workers is None else workers
     kind, labels = (source.sample_type(), source.label_shape()) if count else ("float32", ())
-    order = Order(seed, getattr(data_param, "shuffle", phase == "TRAIN"), getattr(data_param, "rand_skip", 0))
+    shuffle = phase == "TRAIN" if data_param.shuffle is None else data_param.shuffle
+    order = Order(seed, shuffle, getattr(data_param, "rand_skip", 0))
     return Loader(source.open(), batch or data_param.batch_size, change, count, kind, labels, order)
 
 

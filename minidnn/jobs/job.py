@@ -324,7 +324,7 @@ def understood(
     fields, loss: as of `read`"""
     dropped: list[str] = []
     nets = understand(source, fields, batch, dropped if ignore_unknown else None, loss)
-    for sentence in (*(f"ignored: {field}" for field in dropped), *nets.net.notes):
+    for sentence in (*(f"ignored: {field}" for field in dropped), *nets.notes):
         warn(sentence)
     return _without_data(nets) if simulated else nets
 

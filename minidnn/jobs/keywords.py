@@ -77,6 +77,7 @@ class SolverFields(Given, Course, total=False):
     random_seed: int
     type: str
     solver_mode: str
+    device_id: int
     minidnn: Mapping[str, Any]
 
 

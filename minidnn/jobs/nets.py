@@ -28,6 +28,11 @@ class Nets(NamedTuple):
         """The phases of a training run: TRAIN, and TEST if there are nets to test with."""
         return ("TRAIN", "TEST") if self.tests else ("TRAIN",)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What fields of the files mean here, where they say something else; each once."""
+        return tuple(dict.fromkeys(note for net in (self.net, *self.tests) for note in net.notes))
+
     def each(self, change: Callable[[Net], Net]) -> Nets:
         """These nets, each changed alike."""
         return self._replace(net=change(self.net), tests=tuple(change(test) for test in self.tests))

@@ -18,7 +18,17 @@ from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.optimizers.rates import learning_rate
-from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, quote, read, several
+from minidnn.schema import (
+    Document,
+    NetState,
+    SolverParameter,
+    check_solver,
+    in_caffe_s_words,
+    plain,
+    quote,
+    read,
+    several,
+)
 
 
 def understand(
@@ -94,7 +104,7 @@ def _checked(document: Document, fields: Mapping[str, Any]) -> SolverParameter:
     """The solver of a document that has these fields. Raises InvalidFile with all errors."""
     document.shown = shown(fields)
     _check_names(document)
-    p = check_solver(document, LAYERS, OPTIMIZERS)
+    p = in_caffe_s_words(document, check_solver(document, LAYERS, OPTIMIZERS))
     _check_rates(document, p)
     document.check()
     return p

@@ -50,7 +50,6 @@ class Net:
 
     weights: values that the net begins with, by "<layer>/<blob>", in place of what its fillers draw
     origin:  the file that they come from; empty without any
-    notes:   what a user should know of how the net was read
 
     Nets are equal if their layers and fields are."""
 
@@ -114,10 +113,15 @@ class Net:
         self.layers: tuple[LayerParameter, ...] = parameter.layer
         self.force_backward = parameter.force_backward
         self.weights: Mapping[str, np.ndarray] = {}
-        self.origin, self.notes = "", tuple[str, ...]()
+        self.origin, self._notes = "", tuple[str, ...]()
         self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
         self._resolved = {phase: graph for phase in PHASES if new and (graph := self._first(phase))}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of how the net was read: what fields of its file mean here, and what was added."""
+        return tuple(dict.fromkeys((*self._checked.document.notes, *self._notes)))
 
     # ---- as a value
 
@@ -161,7 +165,7 @@ class Net:
         """This net, which begins with these weights, by "<layer>/<blob>" in Caffe's shapes, of that file, and has these
         notes, too."""
         result = self._changed(self.parameter)
-        result.weights, result.origin, result.notes = dict(weights), origin, (*self.notes, *notes)
+        result.weights, result.origin, result._notes = dict(weights), origin, (*self._notes, *notes)
         return result
 
     def with_loss(self) -> Net:
@@ -180,7 +184,7 @@ class Net:
     def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
         """This net with other fields."""
         result = Net._of(replace(self._checked, parameter=parameter), batch, new=False)
-        result.weights, result.origin, result.notes = self.weights, self.origin, self.notes
+        result.weights, result.origin, result._notes = self.weights, self.origin, self._notes
         return result
 
     def to_yaml(self) -> str:

@@ -114,3 +114,4 @@ class NetParameter(Message):
     input_shape: Repeated[BlobShape] = field(8, ())
     force_backward: bool = field(5, False)
     state: NetState = field(6, NetState())
+    eltwise_mem_sharing: bool = field(OURS, False, obeyed=False)  # NVIDIA's Caffe: of memory, which a policy decides

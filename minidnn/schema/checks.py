@@ -22,6 +22,7 @@ from minidnn.schema.caffe import LayerParameter, NetParameter
 from minidnn.schema.common import NetState
 from minidnn.schema.document import Document, Path_
 from minidnn.schema.files import read
+from minidnn.schema.naming import one_name_each
 from minidnn.schema.refused import TYPES_NOT_DONE
 from minidnn.schema.solver import IN_EPOCHS, SolverParameter
 from minidnn.schema.table import present
@@ -92,6 +93,13 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
     document.check()
     assert solver is not None
     return solver.model_copy(update=inline)
+
+
+def in_caffe_s_words(document: Document, solver: SolverParameter) -> SolverParameter:
+    """The solver as it runs: of a file of Caffe's the snapshots are Caffe's, too, unless it says otherwise."""
+    if not document.of_caffe or solver.has("snapshot_format"):
+        return solver
+    return solver.model_copy(update={"snapshot_format": "BINARYPROTO"})
 
 
 def several(value: Any, field: str) -> list[tuple[Any, Path_]]:
@@ -176,6 +184,8 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
     listed = said if isinstance(said, list | tuple) else [] if said is None else [said]
     net = checked(document, NetParameter, given, at)
     layers = _named_tops([_layer(document, item, (*at, "layer", i), types) for i, item in enumerate(listed)], types)
+    if document.of_caffe:
+        layers = one_name_each(document, layers, at, net.state if net else NetState())
     paths: list[Path_] = [(*at, "layer", i) for i in range(len(layers))]
     if net and net.input:
         layers.insert(0, _upgraded(document, net, at))
@@ -254,7 +264,10 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     given, extra = dict(data), {}
     for field in list(given):
         if field in own or field in messages():
-            if known and field not in takes:
+            if known and field not in takes and document.of_caffe:  # Caffe reads the type's own message alone
+                document.note((*at, field), f"is not for layer type {kind}: ignored, as Caffe does")
+                del given[field]
+            elif known and field not in takes:
                 what = f"it takes {' and '.join(takes)}" if takes else "it takes no message"
                 document.error((*at, field), f"is not for layer type {kind}; {what}", True)
                 del given[field]
@@ -278,6 +291,8 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
         message = data.get(types[kind].field_name, {})
         if isinstance(message, Mapping) and name not in message:
             document.error((*at, types[kind].field_name, name), "required, but not given", True)
+    if data.get("include") and data.get("exclude"):
+        document.error((*at, "exclude"), "expected include or exclude, got both", True)
     layer = checked(document, LayerParameter, {**given, **extra}, at)
     if not known:
         return None

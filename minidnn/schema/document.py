@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn.errors import BadInput
@@ -13,6 +13,8 @@ Mark = tuple[int, int]  # line and column, from 1
 
 VALUES = 4  # per byte of a file, with those that aliases repeat; without aliases a value takes at least two bytes
 DEPTH = 100  # lists and mappings within each other; our files need less than ten
+PROTOTEXT = (".prototxt", ".pbtxt")
+CAFFEMODEL = ".caffemodel"
 LISTED = 100  # errors that a message lists at most
 
 
@@ -39,6 +41,7 @@ class Document:
         self.shown: dict[Path_, str] = {}  # of fields that no file gives: how the user has written them
         self._errors: list[tuple[Mark, Path_, str]] = []
         self.dropped: list[str] | None = None  # a list: it gets the unknown fields, which then are no errors
+        self._notes: dict[str, list[str]] = {}  # what the file means here, where it says something else: its places
         self._values = 0  # read so far
         self._most: int | None = None
 
@@ -77,6 +80,24 @@ class Document:
         if text not in self.dropped:
             self.dropped.append(text)
 
+    def note(self, path: Path_, message: str) -> None:
+        """Note what the field at this path means here."""
+        place, places = self._text(self._mark(path, True), path), self._notes.setdefault(message, [])
+        if place not in places:
+            places.append(place)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each note, at the first of its places."""
+        more = {message: len(places) - 1 for message, places in self._notes.items()}
+        counts = {message: f" (and {n} more)" if n else "" for message, n in more.items()}
+        return tuple(f"{places[0]}: {message}{counts[message]}" for message, places in self._notes.items())
+
+    @property
+    def of_caffe(self) -> bool:
+        """Whether the file is in one of Caffe's forms; then it means what it means to Caffe."""
+        return (self.source or self.what).endswith((*PROTOTEXT, CAFFEMODEL))
+
     @property
     def count(self) -> int:
         """The number of errors so far."""
@@ -105,6 +126,19 @@ class Document:
         """Let all that lies below `old` have its places below `new`."""
         n = len(old)
         self.marks = {(new + path[n:] if path[:n] == old else path): mark for path, mark in self.marks.items()}
+
+    def spread(self, at: Path_, before: Sequence[int]) -> None:
+        """Let element i of the list at `at` have the places of what was element before[i]."""
+        n = len(at)
+        after: dict[str | int, list[int]] = {}
+        for i, old in enumerate(before):
+            after.setdefault(old, []).append(i)
+        inside = {path: mark for path, mark in self.marks.items() if len(path) > n and path[:n] == at}
+        self.marks = {path: mark for path, mark in self.marks.items() if path not in inside}
+        for path, mark in inside.items():
+            rest = path[n + 1 :]
+            homes: Sequence[str | int] = after.get(path[n], ()) if isinstance(path[n], int) else (path[n],)
+            self.marks.update({(*at, i, *rest): mark for i in homes})
 
     def place_as(self, new: Path_, old: Path_) -> None:
         """Let the field `new` have the place of `old`."""

@@ -9,10 +9,7 @@ from typing import Any
 from minidnn.files import regular
 from minidnn.schema import prototext, yaml
 from minidnn.schema.blobs import message
-from minidnn.schema.document import Document, InvalidFile
-
-PROTOTEXT = (".prototxt", ".pbtxt")
-CAFFEMODEL = ".caffemodel"
+from minidnn.schema.document import CAFFEMODEL, PROTOTEXT, Document, InvalidFile
 
 
 def read(path: str | Path) -> Document:

@@ -10,12 +10,13 @@ from minidnn.schema.common import AXES, FillerParameter
 from minidnn.schema.message import LARGEST, OURS, Engine, Int, Message, Positive, Repeated, Uint, field
 
 
-def _one_form(message: Message, what: str, name: str) -> None:
-    """Raise ValueError unless height and width are given together or not at all, and not with the square form."""
+def _one_form(message: Message, what: str, name: str, alone: bool = False) -> None:
+    """Raise ValueError if height and width are given with the square form, or one without the other, unless it may be
+    `alone`."""
     h, w = message.has(f"{what}_h"), message.has(f"{what}_w")
-    if h != w:
+    if h != w and not alone:
         raise ValueError(f"expected {what}_h and {what}_w together, got only {what}_{'h' if h else 'w'}")
-    if h and message.has(name):
+    if (h or w) and message.has(name):
         raise ValueError(f"expected {name}, or {what}_h and {what}_w; got both")
 
 
@@ -55,7 +56,7 @@ class ConvolutionParameter(Message):
             if len(getattr(self, name)) > 2:
                 raise ValueError(f"expected one or two numbers as {name}, got {list(getattr(self, name))}")
             if what != "dilation":
-                _one_form(self, what, name)
+                _one_form(self, what, name, alone=what == "pad")  # as in Caffe, where the other pad is 0
         if not self.kernel_size and self.kernel_h is None:
             raise ValueError("expected kernel_size, or kernel_h and kernel_w; got neither")
         if self.num_output % self.group:
@@ -97,9 +98,11 @@ class PoolingParameter(Message):
 
     @model_validator(mode="after")
     def _geometry(self) -> PoolingParameter:
-        for what in ("kernel", "stride", "pad"):
-            _one_form(self, what, "kernel_size" if what == "kernel" else what)
-        given = self.kernel_size is not None or self.kernel_h is not None
+        for what in ("stride", "pad"):
+            _one_form(self, what, what)
+        if self.kernel_size is None or (self.has("kernel_h") and self.has("kernel_w")):  # as in Caffe, one is ignored
+            _one_form(self, "kernel", "kernel_size")
+        given = any(size is not None for size in (self.kernel_size, self.kernel_h, self.kernel_w))
         if self.global_pooling and (given or self.pair("pad") != (0, 0) or self.pair("stride") != (1, 1)):
             raise ValueError("expected no kernel, pad or stride with global_pooling: it takes all of H and W")
         if not self.global_pooling and not given:
@@ -127,6 +130,7 @@ class BatchNormParameter(Message):
     use_global_stats: bool | None = field(1, None)  # None: true in TEST, false in TRAIN
     moving_average_fraction: float = field(2, 0.999)
     eps: float = field(3, 1e-5)
+    engine: Engine = field(15, "DEFAULT", obeyed=False)
 
 
 class ScaleParameter(Message):
@@ -191,13 +195,19 @@ class InterpParameter(Message):
     pad_beg: Annotated[int, Field(ge=-LARGEST, le=0)] = field(5, 0)
     pad_end: Annotated[int, Field(ge=-LARGEST, le=0)] = field(6, 0)
 
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The (height, width) of the top; None: the factors say it. A factor alone goes before them, as in DeepLab's
+        Caffe; both factors do not."""
+        one_factor = self.has("zoom_factor") != self.has("shrink_factor")
+        return (self.height, self.width) if self.has("height") and self.has("width") and not one_factor else None
+
     @model_validator(mode="after")
     def _one_size(self) -> InterpParameter:
-        if self.has("height") != self.has("width"):
-            raise ValueError("expected height and width together, got one of them")
-        if self.has("height") == (self.has("zoom_factor") or self.has("shrink_factor")):
-            got = "both" if self.has("height") else "none"
-            raise ValueError(f"expected height and width, or zoom_factor or shrink_factor; got {got}")
+        if self.size is None and not (self.has("zoom_factor") or self.has("shrink_factor")):
+            if self.has("height") or self.has("width"):
+                raise ValueError("expected height and width together, got one of them")
+            raise ValueError("expected height and width, or zoom_factor or shrink_factor; got none")
         return self
 
 

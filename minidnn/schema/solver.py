@@ -98,4 +98,5 @@ class SolverParameter(Message):
     solver_type: Literal["SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADADELTA", "ADAM"] | None = field(30, None, old=True)
     type: str = field(40, "SGD")  # a key of OPTIMIZERS (optimizers/__init__.py)
     solver_mode: Literal["CPU", "GPU"] = field(17, "GPU", obeyed=False)  # see `device` of minidnn
+    device_id: int = field(18, 0, obeyed=False)  # likewise
     minidnn: Minidnn = field(OURS + 2, Minidnn())

@@ -25,6 +25,11 @@ class DataParameter(Message):
     rand_skip: Uint = field(7, 0)  # samples to pass over at the beginning, a random number below this
     force_encoded_color: bool = field(9, False)
     prefetch: Uint = field(10, 4, obeyed=False)  # the loader prefetches one batch, workers two
+    threads: Uint = field(11, 0, obeyed=False)  # these five are NVIDIA's Caffe's
+    parser_threads: Uint = field(12, 0, obeyed=False)
+    cache: bool = field(13, False, obeyed=False)
+    precache: bool = field(16, False, obeyed=False)
+    shuffle: bool | None = field(14, None)  # whether each epoch has an order of its own; None: in TRAIN
     workers: Workers = field(OURS, 0)  # processes that make samples; 0: a thread does
     scale: float | None = field(2, None, old=True)  # these four belong into transform_param now
     mean_file: str | None = field(3, None, old=True)

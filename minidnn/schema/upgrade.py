@@ -1,9 +1,9 @@
 """From the forms of old Caffe files to the present ones, as Caffe upgrades them: on plain values, before any check.
 
 V1 layers (schema/old.py), `concat_dim` and `slice_dim`, a Data layer's transformation within `data_param`, the three
-`param` of a BatchNorm, `solver_type`, and forks' `ceil_mode` of a Pooling. Values that move keep their places in the
-file. A value that has not the expected form is left as it is, for the checks to refuse. (The `input` of a net becomes a
-layer in schema/checks.py.)
+`param` of a BatchNorm, `solver_type`, and what forks say in other words (schema/forks.py; `ceil_mode` of a Pooling).
+Values that move keep their places in the file. A value that has not the expected form is left as it is, for the checks
+to refuse. (The `input` of a net becomes a layer in schema/checks.py.)
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 from minidnn.schema import old
 from minidnn.schema.document import Document, Path_
+from minidnn.schema.forks import converted
+from minidnn.schema.naming import named
 from minidnn.schema.refused import V0
 
 RENAMED = {("concat_param", "concat_dim"): "axis", ("slice_param", "slice_dim"): "axis"}
@@ -21,6 +23,7 @@ SOLVERS = {
     "SGD": "SGD", "NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp", "ADADELTA": "AdaDelta",
     "ADAM": "Adam",
 }  # fmt: skip
+LARC = ("larc", "larc_policy", "larc_eta", "larc_turbo")
 
 
 def upgraded_net(document: Document, data: Mapping[str, Any], at: Path_) -> dict[str, Any]:
@@ -37,7 +40,8 @@ def upgraded_net(document: Document, data: Mapping[str, Any], at: Path_) -> dict
     if "layer" in net:
         said = net["layer"]
         listed = list(said) if isinstance(said, list | tuple) else [said]
-        net["layer"] = [_layer(document, layer, (*at, "layer", i)) for i, layer in enumerate(listed)]
+        upgraded = [_layer(document, layer, (*at, "layer", i)) for i, layer in enumerate(listed)]
+        net["layer"] = converted(document, upgraded, (*at, "layer")) if document.of_caffe else upgraded
     return net
 
 
@@ -51,7 +55,21 @@ def upgraded_solver(document: Document, data: Mapping[str, Any]) -> dict[str, An
         else:
             solver["type"] = SOLVERS[kind]
             document.place_as(("type",), ("solver_type",))
+    if not solver.get("larc"):  # NVCaffe's: without it the others say nothing
+        solver = {field: value for field, value in solver.items() if field not in LARC}
+    if document.of_caffe:
+        _no_tests(document, solver)
     return solver
+
+
+def _no_tests(document: Document, solver: dict[str, Any]) -> None:
+    """Take out the tests of a solver whose test_iter are all 0."""
+    counts = solver.get("test_iter")
+    listed = counts if isinstance(counts, list | tuple) else [counts]
+    if listed and all(type(count) is int and count == 0 for count in listed):
+        document.note(("test_iter",), "of no batches: there are no tests")
+        for field in ("test_iter", "test_interval", "test_net", "test_state"):
+            solver.pop(field, None)
 
 
 def _v1(document: Document, data: Any, at: Path_) -> Any:
@@ -83,7 +101,7 @@ def _v1(document: Document, data: Any, at: Path_) -> Any:
 def _layer(document: Document, data: Any, at: Path_) -> Any:
     if not isinstance(data, Mapping):
         return data
-    layer = dict(data)
+    layer = named(data) if document.of_caffe else dict(data)
     for (message, before), after in RENAMED.items():
         given = layer.get(message)
         if isinstance(given, Mapping) and before in given:
@@ -109,10 +127,11 @@ def _layer(document: Document, data: Any, at: Path_) -> Any:
 
 
 def _frozen(specs: Any) -> bool:
-    """Whether these are the three `param` of old files, which say that the running sums do not learn."""
-    if not isinstance(specs, list | tuple) or len(specs) != 3:
+    """Whether these are the `param` of old files, at most three, which say that the running sums do not learn."""
+    listed = specs if isinstance(specs, list | tuple) else [specs]
+    if not 1 <= len(listed) <= 3:
         return False
-    return all(isinstance(spec, Mapping) and spec.get("lr_mult") == 0 for spec in specs)
+    return all(isinstance(spec, Mapping) and spec.get("lr_mult") == 0 and not spec.get("name") for spec in listed)
 
 
 def _move_transform(document: Document, layer: dict[str, Any], at: Path_, param: str) -> None:

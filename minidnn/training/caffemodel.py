@@ -17,6 +17,7 @@ from minidnn.layers.rows import Rows, split
 from minidnn.schema import NetParameter
 from minidnn.schema.binary import BinaryNet, BlobProto, Layer
 from minidnn.schema.blobs import Blob, blob, message
+from minidnn.schema.forks import SCALE
 from minidnn.schema.table import fields
 from minidnn.schema.wire import LARGEST, head, message_bytes, sized, varint
 
@@ -24,6 +25,7 @@ SUFFIX = ".caffemodel"
 _LAYER = fields(BinaryNet)["layer"].number or 0
 _NAME, _BLOBS = (fields(Layer)[name].number or 0 for name in ("name", "blobs"))
 _DATA, _SHAPE = (fields(BlobProto)[name].number or 0 for name in ("data", "shape"))
+_STATISTICS = 3  # blobs of Caffe's BatchNorm
 
 
 class TooLarge(BadInput, ValueError):
@@ -33,15 +35,18 @@ class TooLarge(BadInput, ValueError):
 def read(path: str | Path) -> dict[str, Rows]:
     """The weights of a .caffemodel by "<layer>/<number>"; values are read when they are asked for.
 
-    A blob of an old file has four axes, the first ones of length 1. Raises InvalidFile if the file is no whole
+    A blob of an old file has four axes, the first ones of length 1. What scales and shifts in NVCaffe's BatchNorm is
+    that of the Scale behind it (schema/forks.py). Raises InvalidFile if the file is no whole
     .caffemodel, and OSError if it cannot be opened."""
     file, net = message(path, BinaryNet)
     result: dict[str, Rows] = {}
     for layer in (*net.get("layers", ()), *net.get("layer", ())):
         if isinstance(layer, dict):
-            name = str(layer.get("name", ""))
-            for i, given in enumerate(layer.get("blobs", ())):
-                result[f"{name}/{i}"] = rows_of(blob(file, given, f"blob {i} of layer {name}"))
+            name, blobs = str(layer.get("name", "")), layer.get("blobs", ())
+            for i, given in enumerate(blobs):
+                affine = i >= _STATISTICS and layer.get("type") == "BatchNorm"
+                place = f"{name}{SCALE}/{i - _STATISTICS}" if affine else f"{name}/{i}"
+                result[place] = rows_of(blob(file, given, f"blob {i} of layer {name}"))
     return result
 
 

@@ -491,7 +491,7 @@ def _nets(
     dropped: list[str] = []
     fields = {"base_lr": 0.01, **fields} if isinstance(solver, Net) else fields
     nets = understand(solver, fields, batch, dropped if ignore_unknown else None, loss)
-    return nets, [*(f"ignored: {field}" for field in dropped), *nets.net.notes]
+    return nets, [*(f"ignored: {field}" for field in dropped), *nets.notes]
 
 
 def _trainable(nets: Nets, source: object = "") -> SolverParameter:

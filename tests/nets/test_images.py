@@ -100,7 +100,6 @@ def test_what_does_not_fit_is_refused_with_the_numbers(text, bottoms, message):
     [
         ("type: Interp, interp_param: {height: 3}", "expected height and width together"),
         ("type: Interp", "expected height and width, or zoom_factor or shrink_factor; got none"),
-        ("type: Interp, interp_param: {height: 3, width: 3, zoom_factor: 2}", "got both"),
         ("type: Pooling, pooling_param: {pool: STOCHASTIC, kernel_size: 2}", "chooses places at random"),
     ],
 )
