@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,7 @@ def plan(
     batch: int | None = None,
     gpu: str | None = None,
     ignore_unknown: bool = False,
+    shape: Mapping[str, tuple[int, ...]] | None = None,
     **given: Unpack[Given],
 ) -> Plans:
     """Plan a net under policies; prove the plans, and simulate a step of each.
@@ -76,12 +77,13 @@ def plan(
     policies: their names; None: `policy`, else the solver file's, else the default
     batch:    the batch size to use instead of the net's
     gpu:      the GPU to simulate ("titan_x", "h200", "h200:fp32", or a FILE.yaml); None: plan for `device`
+    shape:    by top of a layer that gives data, in place of the data: {"data": (64, 1, 28, 28)}
     keywords: how the net is run (`Given` in jobs/setting.py): budget="64MiB", device="cpu", format="float16", ...
 
     A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    job = read(net, given, batch, gpu, ignore_unknown)
+    job = read(net, given, batch, gpu, ignore_unknown, shapes=shape)
     return of(job, listed(policies) or [job.setting.policy])
 
 

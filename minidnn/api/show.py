@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Literal
 
 from minidnn.api.answer import Answer
-from minidnn.jobs.job import Source, understood
+from minidnn.jobs.job import Source, shapes_said, understood
 from minidnn.jobs.nets import Nets
 from minidnn.layers.facts import Facts
 from minidnn.nets.graph import Graph, Node
@@ -30,6 +31,7 @@ def show(
     batch: int | None = None,
     format: str = "float32",
     ignore_unknown: bool = False,
+    shape: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Shown:
     """The layers of a net.
 
@@ -37,16 +39,17 @@ def show(
     phase:  "TRAIN" or "TEST"
     batch:  the batch size to use instead of the net's
     format: the number format of its feature maps
+    shape:  by top of a layer that gives data, in place of the data: {"data": (64, 1, 28, 28)}
 
     Raises NoSuchModel, InvalidFile and InvalidInput. Data need not be there.
     """
-    return of(understood(net, batch, ignore_unknown, simulated=True), phase, format)
+    return of(understood(net, batch, ignore_unknown, simulated=True, shapes=shape or {}), phase, format)
 
 
 def of(nets: Nets, phase: str = "TRAIN", format: str = "float32") -> Shown:
     """The layers of these nets in a phase."""
-    result, tests, _ = nets
-    document = summary(tests[0] if phase == "TEST" and tests else result, phase, format)
+    with shapes_said(nets):
+        document = summary(nets.tests[0] if phase == "TEST" and nets.tests else nets.net, phase, format)
     of_batch = f", batch {document.batch}" if document.batch else ""
     return Shown(document, f"{document.net}{of_batch}, phase {phase}")
 

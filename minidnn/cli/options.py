@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
-from minidnn.cli.values import count, counts, device, names, positive, seed, size, word
+from minidnn.cli.values import count, counts, device, names, positive, seed, shape, size, word
 from minidnn.jobs.options import FILES, MEMORY, NUMBERS, OPTIONS, RANKS, Option
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ OWN: dict[str, tuple[Option, ...]] = {
             group=FILES,
         ),
         Option(
+            "shape", "this shape for a top of a layer that gives data, in place of the data, which then need not be "
+            "here (may be given several times)", "shapes", "TOP=N,C,H,W", FILES,
+        ),
+        Option(
             "trace", "write the step for other programs: its instructions, stalls and bytes over time for Perfetto "
             "(.json), or the arena's history for PyTorch's memory viewer (.pickle); docs/howto/trace.md", "text",
             "FILE", FILES,
@@ -101,6 +105,7 @@ VALUES: dict[str, dict[str, Any]] = {  # how argparse reads each kind of value
     "texts": dict(action="append"),
     "switch": dict(action="store_true"),
     "device": dict(type=device),
+    "shapes": dict(action="append", type=shape),
 }
 _TOGETHER = {
     "ring": ("host_ring", "compress", "disk"),

@@ -25,7 +25,7 @@ NETS = "YAML, Caffe's .prototxt, .onnx, or a class of a Python file, .py or FILE
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
     what = f"a model file, or a solver file (adds its optimizer's state): {NETS}; or the name of a model"
     parser.add_argument("file", metavar="FILE", help=what)
-    common(parser, "batch", "set", "loss", "modules", "ignore_unknown", *shared)
+    common(parser, "batch", "set", "loss", "modules", "ignore_unknown", "shape", *shared)
 
 
 def read(args: argparse.Namespace) -> Job:
@@ -35,7 +35,7 @@ def read(args: argparse.Namespace) -> Job:
     gpu = getattr(args, "gpu", None)
     return read(
         args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting),
-        solver_fields(args), args.loss,
+        solver_fields(args), args.loss, dict(args.shape or ()),
     )  # fmt: skip
 
 
@@ -141,8 +141,9 @@ def understood(file: str, args: argparse.Namespace, simulated: bool = False) -> 
     from minidnn.jobs.job import understood
 
     return understood(
-        file, args.batch, args.ignore_unknown, simulated, solver_fields(args), getattr(args, "loss", False)
-    )
+        file, args.batch, args.ignore_unknown, simulated, solver_fields(args), getattr(args, "loss", False),
+        dict(getattr(args, "shape", None) or ()),
+    )  # fmt: skip
 
 
 def tell_unobeyed(nets: Any, solver: Any, setting: Setting) -> None:

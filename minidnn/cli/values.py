@@ -6,6 +6,7 @@ import argparse
 
 from minidnn import sizes
 from minidnn.backends import check_name
+from minidnn.schema.message import LARGEST
 
 
 def size(text: str) -> int:
@@ -90,3 +91,12 @@ def device(text: str) -> str:
     except InvalidInput as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """A top and its shape: data=64,1,28,28."""
+    top, _, numbers = text.rpartition("=")
+    parts = numbers.split(",")
+    if not top or not all(part.strip().isdecimal() and 1 <= int(part) <= LARGEST for part in parts):
+        raise argparse.ArgumentTypeError(f"expected a top and its shape, such as data=64,1,28,28; got {text!r}")
+    return top, tuple(map(int, parts))

@@ -6,8 +6,9 @@ same buckets, and for its costs.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.costs.net import Network, among
+from minidnn.data import DataError
 from minidnn.errors import InvalidInput
 from minidnn.formats import HALF
 from minidnn.jobs import gpus
@@ -25,6 +27,7 @@ from minidnn.jobs.setting import Given, Setting
 from minidnn.jobs.solver_file import understand
 from minidnn.jobs.target import Target, Warn, target_of
 from minidnn.jobs.unobeyed import unobeyed
+from minidnn.layers.base import Shape
 from minidnn.nets.graph import Graph
 from minidnn.nets.loss import has_loss, remedy
 from minidnn.nets.net import Net
@@ -276,6 +279,7 @@ def read(
     opened: Callable[[Setting], Setting] = lambda setting: setting,
     fields: Mapping[str, Any] = MappingProxyType({}),
     loss: bool = False,
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
 ) -> Job:
     """The job of a file, of the name of a model, or of a value, with the setting that is asked for.
 
@@ -285,9 +289,10 @@ def read(
     opened: gives the setting with its device opened, where that takes options
     fields: solver fields that overrule those of the file
     loss:   whether a net that has no loss gets one
+    shapes: of tops of layers that give data, in place of the data
     """
     gpu = None if gpu is None else gpus.named(gpu)
-    nets = understood(source, batch, ignore_unknown, gpu is not None, fields, loss)
+    nets = understood(source, batch, ignore_unknown, gpu is not None, fields, loss, shapes)
     setting = opened(Setting.of(given, nets.solver))
     tell_weights(nets.net)
     nets, batch = nets.divided(setting, batch)
@@ -295,11 +300,12 @@ def read(
     if given.get("seed") is None and nets.solver is not None and nets.solver.random_seed >= 0:
         setting = replace(setting, seed=nets.solver.random_seed)
     title = Path(source).stem if isinstance(source, str | Path) else "net"
-    job = replace(Job.of(nets, setting, gpu, _phases(nets)), title=title, asked=batch)
-    if job.forward and setting.ranks is not None:
-        what = f"net {job.name} has no loss, and without training they exchange nothing"
-        raise InvalidInput(f"ranks {setting.ranks}: {what}; {job.remedy}")
-    _ = job.programs  # so that what is wrong with a net is told here
+    with shapes_said(nets):
+        job = replace(Job.of(nets, setting, gpu, _phases(nets)), title=title, asked=batch)
+        if job.forward and setting.ranks is not None:
+            what = f"net {job.name} has no loss, and without training they exchange nothing"
+            raise InvalidInput(f"ranks {setting.ranks}: {what}; {job.remedy}")
+        _ = job.programs  # so that what is wrong with a net is told here
     if job.forward:
         warn(f"net {job.name} has no loss: this is its forward pass, phase TEST; {job.remedy}")
     return job
@@ -310,6 +316,22 @@ def _phases(nets: Nets) -> tuple[str, ...]:
     return nets.phases if nets.solver is not None or has_loss(nets.net.graph("TRAIN")) else ("TEST",)
 
 
+@contextlib.contextmanager
+def shapes_said(nets: Nets) -> Iterator[None]:
+    """Let a DataError name the option that makes data needless where nothing will run."""
+    try:
+        yield
+    except DataError as error:
+        options: dict[str, str] = {}
+        for net in (nets.net, *nets.tests):
+            for top, shape in net.remedies():
+                options.setdefault(top, shape)
+        if not options:
+            raise
+        said = " ".join(f"--shape {top}={shape}" for top, shape in options.items())
+        raise DataError(f"{error}; to plan without the data, say their shape: {said}") from error
+
+
 def understood(
     source: Source,
     batch: int | None = None,
@@ -317,15 +339,17 @@ def understood(
     simulated: bool = False,
     fields: Mapping[str, Any] = MappingProxyType({}),
     loss: bool = False,
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
 ) -> Nets:
     """The nets of a file, as `understand` gives them. Says which unknown fields are ignored, and what the nets note.
 
     simulated: whether nothing will run, so that data need not be there
-    fields, loss: as of `read`"""
+    fields, loss, shapes: as of `read`"""
     dropped: list[str] = []
     nets = understand(source, fields, batch, dropped if ignore_unknown else None, loss)
     for sentence in (*(f"ignored: {field}" for field in dropped), *nets.notes):
         warn(sentence)
+    nets = nets.with_shapes(shapes, batch)
     return _without_data(nets) if simulated else nets
 
 

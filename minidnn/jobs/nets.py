@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from minidnn.errors import InvalidInput, near
 from minidnn.jobs.setting import Setting
+from minidnn.layers.base import Shape
+from minidnn.nets import dataless
 from minidnn.nets.graph import Graph
 from minidnn.nets.net import Net
 from minidnn.programs.build import named
@@ -39,6 +42,15 @@ class Nets(NamedTuple):
 
     def with_batch(self, batch: int) -> Nets:
         return self.each(lambda net: net.with_batch(batch))
+
+    def with_shapes(self, shapes: Mapping[str, Shape], batch: int | None = None) -> Nets:
+        """These nets with inputs of these shapes in the place of their data. Raises InvalidInput for a top that no
+        layer gives."""
+        known = dict.fromkeys(top for net in (self.net, *self.tests) for top in dataless.tops(net.parameter))
+        for top in shapes.keys() - known.keys():
+            there = f"there are {', '.join(known)}" if known else "no layer gives data"
+            raise InvalidInput(f"--shape {top}: no layer that gives data has this top{near(top, known)}; {there}")
+        return self.each(lambda net: net.with_shapes(shapes, batch)) if shapes else self
 
     def with_images(self, side: int) -> Nets:
         """These nets for images of `side` x `side` pixels. Raises InvalidFile if one takes no images."""

@@ -13,7 +13,7 @@ from minidnn.formats import FORMATS
 
 Kind = Literal[
     "bytes", "positive", "count", "counts", "seed", "word", "names", "choice", "text", "texts", "switch", "device",
-    "value",
+    "shapes", "value",
 ]  # fmt: skip
 # the groups of flags in help
 MEMORY, NUMBERS, FILES = "memory", "device and numbers", "files and output"

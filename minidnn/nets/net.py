@@ -7,7 +7,7 @@ tensors and shapes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows, of
-from minidnn.layers.source import Data
+from minidnn.nets import dataless
 from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.nets.loss import has_loss, lacking
@@ -150,12 +150,19 @@ class Net:
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
-        the size that their layer crops or resizes to, with as many channels as it has mean values, else 3. Planning
-        needs no more of them."""
-        parameter, replaced = _without_data(self.parameter)
-        if not replaced:
-            return self, {}
-        return self._changed(parameter), replaced
+        the size that their layer crops or resizes to, with as many channels as it has mean values, else 3, or 1 in
+        grey. Planning needs no more of them."""
+        parameter, replaced = dataless.without_data(self.parameter, _shapes)
+        return (self._changed(parameter), replaced) if replaced else (self, {})
+
+    def with_shapes(self, shapes: Mapping[str, Shape], batch: int | None = None) -> Net:
+        """This net with inputs of these shapes, by top, in the place of the layers that give data; `batch` goes before
+        the shapes' own. Tops that no such layer has are passed over."""
+        return self._changed(dataless.with_shapes(self.parameter, shapes, batch))
+
+    def remedies(self) -> Iterator[tuple[str, str]]:
+        """(a top, the form of its shape) of each layer whose data are not here, and whose shape does not follow."""
+        return dataless.remedies(self.parameter, _shapes)
 
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
@@ -306,27 +313,6 @@ def _with_images(parameter: NetParameter, side: int) -> NetParameter:
     if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
         raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
     return parameter.model_copy(update={"layer": layers})
-
-
-def _without_data(parameter: NetParameter) -> tuple[NetParameter, dict[str, str]]:
-    from minidnn.data import DataError
-
-    layers, replaced = [], {}
-    for layer in parameter.layer:
-        kind, change = LAYERS[layer.type], layer.transform_param
-        sides = (change.crop_size,) * 2 if change.crop_size else change.resize
-        if issubclass(kind, Data) and len(sides) == 2:
-            source = kind(layer, getattr(layer, str(kind.field_name)), "TRAIN").source
-            try:
-                _shapes(*source, "TRAIN")
-            except DataError:
-                shape = f"{len(change.mean_value) or 3}x{sides[0]}x{sides[1]}"
-                replaced[source[0].source] = shape
-                layer = kind.made_up(layer, f"{shape}:classes=1000")
-                transform = layer.transform_param.model_copy(update={"mean_file": ""})
-                layer = layer.model_copy(update={"transform_param": transform})
-        layers.append(layer)
-    return parameter.model_copy(update={"layer": tuple(layers)}), replaced
 
 
 def _shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[Shape, Shape]:
