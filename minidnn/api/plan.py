@@ -83,7 +83,7 @@ def plan(
     A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    job = read(net, given, batch, gpu, ignore_unknown, shapes=shape)
+    job = read(net, given, batch, gpu, ignore_unknown, shapes=shape or {})
     return of(job, listed(policies) or [job.setting.policy])
 
 
