@@ -26,8 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
     )
     common(
-        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "workers", "device", "set", "modules",
-        "ignore_unknown", "json",
+        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "workers", "worker_limit", "device", "set",
+        "modules", "ignore_unknown", "json",
     )  # fmt: skip
 
 
@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as opened_feeds:
         feeds = {}
         for program, (one, phase) in named(net, ("TEST",), tests).items():
-            feeds[program] = Feeds(one.graph(phase), data=args.data, workers=setting.workers)
+            feeds[program] = Feeds(
+                one.graph(phase), data=args.data, workers=setting.workers, limit=setting.worker_limit
+            )
             opened_feeds.callback(feeds[program].close)
         session = opened_feeds.enter_context(Session(net, tests=tests, fed=True, setting=setting))
         loaded = session.load(args.weights, complete=True) if args.weights else None

@@ -13,7 +13,7 @@ from minidnn.data.loader import Loader, Order
 from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse, source_of
 from minidnn.data.transform import Transform
-from minidnn.data.workers import PRIVATE, Staging, WorkerError
+from minidnn.data.workers import LIMIT, PRIVATE, Staging, WorkerError
 from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
@@ -43,16 +43,17 @@ def open_loader(
     seed: int,
     batch: int | None = None,
     workers: int | None = None,
+    limit: float = LIMIT,
 ) -> Loader:
-    """The Loader of a Data layer; `batch` replaces the file's batch_size, and `workers` its workers. Raises
-    DataError."""
+    """The Loader of a Data layer; `batch` replaces the file's batch_size, and `workers` its workers. `limit`: seconds
+    after which workers that stand still end with an error. Raises DataError."""
     source = source_of(data_param, transform_param, phase)
     change = transform(transform_param, phase, seed)
     count = data_param.workers if workers is None else workers
     kind, labels = (source.sample_type(), source.label_shape()) if count else ("float32", ())
     shuffle = phase == "TRAIN" if data_param.shuffle is None else data_param.shuffle
     order = Order(seed, shuffle, getattr(data_param, "rand_skip", 0))
-    return Loader(source.open(), batch or data_param.batch_size, change, count, kind, labels, order)
+    return Loader(source.open(), batch or data_param.batch_size, change, count, kind, labels, order, limit)
 
 
 def staged(data_param: Any, transform_param: Any, phase: str, workers: int | None = None) -> int:

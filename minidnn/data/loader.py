@@ -18,7 +18,7 @@ from minidnn.data.dataset import DataError, Dataset, Encoded
 from minidnn.data.encoded import reason
 from minidnn.data.random import below, permutation
 from minidnn.data.transform import Transform
-from minidnn.data.workers import Staging, Workers
+from minidnn.data.workers import LIMIT, Staging, Workers
 
 Batch = tuple[np.ndarray, np.ndarray]
 RawBatch = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -39,17 +39,20 @@ class Loader:
         sample_type: str = "float32",
         label_shape: tuple[int, ...] = (),
         order: Order | None = None,
+        limit: float = LIMIT,
     ) -> None:
         """Raises DataError if the transform does not fit the dataset, or if no processes are to be had.
 
         workers: how many processes make the batches; 0: a thread does. They need the Source's `sample_type` and
                  `label_shape`
-        order:   of the samples, if it is not the transform's"""
+        order:   of the samples, if it is not the transform's
+        limit:   seconds after which workers that stand still end with an error"""
         self.dataset = dataset
         self.batch_size = batch
         self.transform = transform or Transform(train=False)
         self.shape = (batch, *self.transform.shape(dataset.shape, dataset.name))
         self._raw_shape = self.transform.augment.shape(dataset.shape, dataset.name)
+        self._limit = limit
         self._count, self._staging = workers, Staging(batch, self.shape[1:], self._raw_shape, sample_type, label_shape)
         self._encoded = dataset if isinstance(dataset, Encoded) else None
         self._order = order or Order(self.transform.seed, self.transform.train)
@@ -63,7 +66,9 @@ class Loader:
         self._next: tuple[Callable, int, Future] | None = None  # (how it is made, its position, the batch)
         self._following: tuple[Callable, int] | None = None  # how the batch after the last one is made, its position
         self._workers = (
-            Workers(self._count, self._staging, self._make, self.indices, self._where) if self._count else None
+            Workers(self._count, self._staging, self._make, self.indices, self._where, self._limit)
+            if self._count
+            else None
         )
 
     def batch(self, position: int, count: int | None = None) -> Batch:

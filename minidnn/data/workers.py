@@ -5,7 +5,8 @@ nothing is left of it when all processes have ended, however they did. It holds 
 parent, the others are being made. A batch is divided into tasks of a few samples; the next free worker takes the next
 task. Which worker makes a sample changes nothing of it.
 
-A worker ignores Ctrl-C and its like. It ends when the parent closes it, or when the parent has ended.
+A worker ignores Ctrl-C and its like. It ends when the parent closes it, or when the parent has ended. While the parent
+waits, it looks whether the workers go from sample to sample. If none has for a while, all end, and an error says so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 import mmap
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -33,6 +35,8 @@ from minidnn.errors import Failed
 SLOTS = 3  # batches in shared memory
 TASK = 8  # samples of a task at most
 PRIVATE = 32 << 20  # bytes that a worker takes for itself, measured on JPEGs of 256 x 256
+LIMIT = 60.0  # seconds in which some worker must begin or end a sample
+_LOOK = 0.5  # seconds between two looks at the workers
 _ALIGN = 64
 _HEAD = struct.Struct("<qqqq")  # of a task: slot, whether samples are raw, place of the first in the batch, its number
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -40,7 +44,7 @@ _NONE = -1
 
 
 class WorkerError(Failed, RuntimeError):
-    """A worker process ended, or met an error that is not the data's; the message names the sample."""
+    """A worker process ended, does not answer, or met an error that is not the data's; the message names the sample."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Staging:
         return -(-(self._labels_at + 4 * self.batch * math.prod(self.labels)) // _ALIGN) * _ALIGN
 
     def nbytes(self, workers: int) -> int:
-        """Bytes of shared memory: the slots, and for each worker the index of the sample that it makes."""
+        """Bytes of shared memory: the slots, and for each worker the number of the sample that it makes."""
         return SLOTS * self.slot + 8 * workers
 
     def views(self, memory: mmap.mmap, slot: int, raw: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -91,10 +95,13 @@ class Workers:
         make: Make,
         indices: Callable[[np.ndarray], np.ndarray],
         where: Callable[[int], str],
+        limit: float = LIMIT,
     ) -> None:
         """`make` writes one sample, in a worker. `indices`: sample numbers -> indices, in the parent. `where`: words
-        for a sample, by its index. Raises DataError if the processes or their memory are not to be had."""
+        for a sample, by its index. `limit`: seconds in which some worker must begin or end a sample. Raises DataError
+        if the processes or their memory are not to be had."""
         self._staging, self._make, self._indices, self._where = staging, make, indices, where
+        self._limit, self._silent, self._seen = limit, 0.0, b""  # seconds without a change, and what did not change
         self._task = max(1, min(TASK, staging.batch // (2 * count)))
         self._free = list(range(SLOTS))
         self._asked: deque[tuple[int, bool, int]] = deque()  # (position, raw, slot) of batches that are being made
@@ -149,12 +156,22 @@ class Workers:
         for first in range(0, batch, self._task):
             self._left[slot] += 1
             try:
-                self._tasks.send(
+                self._send(
                     _HEAD.pack(slot, raw, first, position + first) + indices[first : first + self._task].tobytes()
                 )
             except OSError:  # no worker is left to take it; to wait for a reply says why
                 self._left[slot] = 1
                 return
+
+    def _send(self, task: bytes) -> None:
+        """Give the workers a task. Raises OSError if none is left, and WorkerError if none takes any."""
+        while True:
+            try:
+                self._tasks.send(task, socket.MSG_DONTWAIT)
+                return
+            except BlockingIOError:
+                if not select.select([], [self._tasks], [], _LOOK)[1]:
+                    self._look()
 
     def _finished(self) -> tuple[int, Exception | None]:
         """Wait for the batch that was asked for first; its slot, which is free then, and the error of its first sample
@@ -163,7 +180,10 @@ class Workers:
             raise self._ended
         _, _, slot = self._asked[0]
         while self._left[slot]:
-            for reply in wait(self._replies):
+            if not (ready := wait(self._replies, _LOOK)):
+                self._look()
+            for reply in ready:
+                self._silent = 0.0
                 assert isinstance(reply, Connection)
                 try:
                     of, place, error = pickle.loads(reply.recv_bytes())
@@ -178,15 +198,37 @@ class Workers:
         result = self._errors[slot]
         return slot, result[1] if result else None
 
+    def _look(self) -> None:
+        """Count the seconds in which no worker went on. It is called each so many seconds of waiting, and counts these:
+        those of a parent that was suspended do not count. Raises WorkerError if they are too many."""
+        now = self._making.tobytes()
+        self._silent = self._silent + _LOOK if now == self._seen else 0.0
+        self._seen = now
+        if self._silent < self._limit:
+            return
+        busy = next((i for i, number in enumerate(self._making) if number != _NONE), 0)
+        what = f"a worker process (pid {self._pids[self._replies[busy]]}) did not answer for {self._limit:g} s"
+        why = "it was suspended, or waited for something"
+        remedy = f"--worker-limit {2 * self._limit:g} waits longer, --workers 0 does without processes"
+        self._ended = WorkerError(f"{what}, {self._place(busy)}: {why}; {remedy}")
+        self.close()
+        raise self._ended
+
+    def _place(self, worker: int) -> str:
+        """What this worker did when it was last seen."""
+        number = int(self._making[worker])
+        if number == _NONE:
+            return "between two samples"
+        return f"while it made {self._where(int(self._indices(np.array([number]))[0]))}"
+
     def _dead(self, reply: Connection) -> WorkerError:
         """The error that says how the worker of this pipe ended, and at which sample. All others end, too."""
-        index, how = int(self._making[self._replies.index(reply)]), "nobody knows how"
+        place, how = self._place(self._replies.index(reply)), "nobody knows how"
         with contextlib.suppress(ChildProcessError):  # someone else has waited for it
             _, status = os.waitpid(self._pids.pop(reply), 0)
             code = os.waitstatus_to_exitcode(status)
             how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
             how += ", for want of memory perhaps" if code == -signal.SIGKILL else ""
-        place = "between two samples" if index == _NONE else f"while it made {self._where(index)}"
         self._ended = WorkerError(f"a worker process ended {place} ({how})")
         self.close()
         return self._ended
@@ -225,7 +267,7 @@ class Workers:
             samples, labels = self._staging.views(self._memory, slot, bool(raw))
             place, error = first, None
             for k, index in enumerate(np.frombuffer(task, np.int64, -1, _HEAD.size).tolist()):
-                self._making[worker] = index
+                self._making[worker] = number + k
                 try:
                     self._make(number + k, index, bool(raw), samples, labels, first + k)
                 except Exception as raised:

@@ -98,6 +98,10 @@ OPTIONS = (
         "(default: the file's, else 0: a thread does)", "count",
     ),
     Option(
+        "worker_limit", "how long all workers may stand still at a sample until the run ends (default: 60)", "positive",
+        "SECONDS", plans=False,
+    ),
+    Option(
         "device", "what to run on", "device", "NAME", python=": a name, or an open Device",
         help=": {devices}, or of several GPUs cuda:1 (default: the solver file's, else cpu)",
     ),

@@ -7,6 +7,7 @@ frozen value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from minidnn import sizes
 from minidnn.costs import Costs, Disk, Staging
 from minidnn.costs.links import network
 from minidnn.costs.net import Network
+from minidnn.data.workers import LIMIT as WORKER_LIMIT
 from minidnn.errors import InvalidInput, near
 from minidnn.formats import named
 from minidnn.jobs.options import COSTS, described
@@ -53,6 +55,7 @@ class Given(TypedDict, total=False):
     fuse: bool
     early: bool
     workers: int | None
+    worker_limit: float | None
     keep: Sequence[str]
     state: str | None
     engine: Engine | None
@@ -89,6 +92,7 @@ class Setting:
     fuse: bool = True
     early: bool = True
     workers: int | None = None  # None: those of each Data layer
+    worker_limit: float = WORKER_LIMIT
     keep: tuple[str, ...] = ()
     state: str = "device"
     engine: Engine | None = None
@@ -137,6 +141,7 @@ class Setting:
             fuse=given.get("fuse", cls.fuse),
             early=given.get("early", cls.early),
             workers=_workers(given.get("workers")),
+            worker_limit=_seconds("worker_limit", given.get("worker_limit")) or WORKER_LIMIT,
             keep=tuple(keep),
             state=_one_of("state", said("state") or cls.state, STATES),
             engine=given.get("engine"),
@@ -202,6 +207,12 @@ def _one_of(name: str, word: str, choices: Sequence[str]) -> str:
     if word not in choices:
         raise InvalidInput(f"{name}: {word!r} is none of {', '.join(choices)}{near(word, choices)}")
     return word
+
+
+def _seconds(name: str, seconds: float | None) -> float | None:
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        raise InvalidInput(f"{name} {seconds!r}: expected a number of seconds above 0")
+    return seconds
 
 
 def _workers(count: int | None) -> int | None:

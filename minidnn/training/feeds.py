@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from minidnn.data import DataError, open_loader, source_of
+from minidnn.data.workers import LIMIT
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role, Tensor
@@ -22,30 +23,38 @@ class Feeds:
 
     A position counts samples of the first feed. Another Data layer advances by as many batches, of its own size."""
 
-    def __init__(self, graph: Graph, seed: int = 0, data: Samples | None = None, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        seed: int = 0,
+        data: Samples | None = None,
+        workers: int | None = None,
+        limit: float = LIMIT,
+    ) -> None:
         """Raises DataError if the data do not fit the net.
 
         data:    for the layers whose data the caller gives (Input, MemoryData)
         workers: processes that make the samples of each Data layer, instead of the file's number. They are forked here:
-                 open Feeds before a machine, or they hold on to the arena, too."""
+                 open Feeds before a machine, or they hold on to the arena, too
+        limit:   seconds after which workers that stand still end with an error"""
         self.feeds: list[Feed | Filled] = []
         self.labels: dict[Tensor, np.ndarray] = {}  # of the batch that was written last
         self.notes: list[str] = []  # what the caller should know of the data
         self._start()
         try:
-            self._open(graph, seed, data, workers)
+            self._open(graph, seed, data, workers, limit)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, graph: Graph, seed: int, data: Samples | None, workers: int | None) -> None:
+    def _open(self, graph: Graph, seed: int, data: Samples | None, workers: int | None, limit: float) -> None:
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
             filled = [tops] if node.layer.source else [[top] for top in tops]
             for source, (top, *label) in zip(node.layer.sources, filled, strict=False):  # most layers have no source
                 try:
-                    loader = open_loader(*source, graph.phase, seed, tops[0].shape[0], workers)
+                    loader = open_loader(*source, graph.phase, seed, tops[0].shape[0], workers, limit)
                     names = source_of(*source, graph.phase).class_names()
                 except DataError as error:
                     raise DataError(f"{node.place}: layer {node.name!r}: {error}") from None

@@ -136,7 +136,7 @@ class Solver:
         """Open the data of all nets, and with the length of an epoch the logs."""
         self.feeds: dict[str, Feeds] = {}
         for name, graph in nets.graphs(nets.phases).items():
-            self.feeds[name] = Feeds(graph, self.seed, data[graph.phase], setting.workers)
+            self.feeds[name] = Feeds(graph, self.seed, data[graph.phase], setting.workers, setting.worker_limit)
             undo.callback(self.feeds[name].close)
             self.notes += self.feeds[name].notes
         p = _trainable(nets)

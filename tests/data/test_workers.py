@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from minidnn.data import SOURCES, DataError, Encoded, Source, WorkerError, open_loader, staged
+from minidnn.data import workers as module
 from minidnn.data.augment import Augment
 from minidnn.data.dataset import Arrays
 from minidnn.data.loader import Loader
@@ -187,6 +189,62 @@ class TestErrors:
         monkeypatch.setattr(os, "fork", none)
         with pytest.raises(DataError, match="3 workers cannot be started: Resource temporarily unavailable"):
             loader(Coded(), 3)
+
+
+class TestSilence:
+    """Workers that do not go on are noticed, and all end."""
+
+    change = TestErrors.change
+
+    @pytest.fixture(autouse=True)
+    def quick(self, monkeypatch):
+        monkeypatch.setattr(module, "_LOOK", 0.05)
+
+    def opened(self, dataset, count: int = 2, batch: int = 6, limit: float = 0.4) -> Loader:
+        return Loader(dataset, batch, self.change, count, "uint8", limit=limit)
+
+    def refused(self, by: Loader, said: str) -> None:
+        every = pids(by)
+        for _ in range(2):
+            with pytest.raises(WorkerError, match=said):
+                for position in range(0, 60 * by.batch_size, by.batch_size):
+                    by.take(position)
+        assert all(map(gone, every))
+
+    @pytest.mark.parametrize("fault", [lambda: time.sleep(1000), lambda: os.kill(os.getpid(), signal.SIGSTOP)])
+    def test_one_that_hangs_is_named_with_its_sample_and_the_seconds(self, fault):
+        why = "it was suspended, or waited for something"
+        remedy = "--worker-limit 0.8 waits longer, --workers 0 does without processes"
+        said = rf"\(pid \d+\) did not answer for 0\.4 s, while it made coded: sample 7 \(7\.coded\): {why}; {remedy}"
+        with self.opened(Faulty(fault)) as found:
+            self.refused(found, said)
+
+    @pytest.mark.parametrize("batch", [6, 6000])  # tasks of the second do not fit into the socket
+    def test_those_that_are_suspended_while_they_wait_for_a_task(self, batch):
+        with self.opened(Coded(), batch=batch) as found:
+            found.take(0)
+            for pid in pids(found):
+                os.kill(pid, signal.SIGSTOP)
+            self.refused(found, r"did not answer for 0\.4 s, (between two samples|while it made coded: sample \d+)")
+
+    def test_slow_ones_are_waited_for(self):
+        class Slow(Coded):
+            def decode(self, data):
+                time.sleep(0.15)
+                return super().decode(data)
+
+        with self.opened(Slow()) as found:
+            assert found.take(0)[1].tolist() == [0, 1, 2, 3, 4, 5]
+            assert found.take(6)[1].tolist() == [6, 0, 1, 2, 3, 4]
+
+    def test_one_that_goes_on_is_forgiven(self):
+        with self.opened(Coded(), count=1, limit=30) as found:
+            found.take(0)
+            (pid,) = pids(found)
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(0.3, os.kill, (pid, signal.SIGCONT)).start()
+            for position in range(6, 60, 6):
+                found.take(position)
 
 
 class TestEnds:
