@@ -45,7 +45,7 @@ class NetDocument(Document):
 
     net: str
     batch: int | None = None
-    phase: Literal["TRAIN", "TEST"] = "TRAIN"
+    phase: str = "TRAIN"
     format: str
     device: str
     description: str | None = None
