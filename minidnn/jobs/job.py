@@ -27,7 +27,7 @@ from minidnn.jobs.setting import Given, Setting
 from minidnn.jobs.solver_file import understand
 from minidnn.jobs.target import Target, Warn, target_of
 from minidnn.jobs.unobeyed import unobeyed
-from minidnn.layers.base import Shape
+from minidnn.layers.base import Shape, ShapeError
 from minidnn.nets.graph import Graph
 from minidnn.nets.loss import has_loss, remedy
 from minidnn.nets.net import Net
@@ -36,7 +36,7 @@ from minidnn.program import Program
 from minidnn.programs.build import build
 from minidnn.programs.fusion import Fuses
 from minidnn.programs.spec import TrainSpec
-from minidnn.schema import SolverParameter
+from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.visible import say
 
 ALONE = SGD(momentum=0.9)  # the updates of a net without a solver, where several ranks are simulated
@@ -197,7 +197,7 @@ class Job:
     @property
     def remedy(self) -> str:
         """How to give the net a loss, in a clause."""
-        return remedy(self.net.graph("TRAIN"))
+        return remedy(_lossy(self.net))
 
     @property
     def parts(self) -> list[str]:
@@ -313,7 +313,19 @@ def read(
 
 def _phases(nets: Nets) -> tuple[str, ...]:
     """The phases to plan: those of a training run; TEST of a net that has neither a solver nor a loss."""
-    return nets.phases if nets.solver is not None or has_loss(nets.net.graph("TRAIN")) else ("TEST",)
+    return nets.phases if nets.solver is not None or has_loss(_lossy(nets.net)) else ("TEST",)
+
+
+def _lossy(net: Net) -> Graph:
+    """The graph that would have a loss: that of TRAIN; of a net that has layers for TEST alone, and no loss there, that
+    of TEST. Raises as `Net.graph` if neither is one."""
+    try:
+        return net.graph("TRAIN")
+    except (InvalidFile, ShapeError):
+        with contextlib.suppress(InvalidFile, ShapeError):
+            if not has_loss(test := net.graph("TEST")):
+                return test
+        raise
 
 
 @contextlib.contextmanager

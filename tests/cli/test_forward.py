@@ -58,6 +58,16 @@ def test_the_plan_is_that_of_the_test_program(capsys):
     assert schedule.live_peak < minidnn.plan(net.with_loss(), "liveness", gpu="titan_x").schedule("liveness").live_peak
 
 
+def test_a_net_whose_inputs_are_for_phase_test_alone(here, capsys):
+    text = DEPLOY.replace("dim: 16 dim: 16 } }", "dim: 16 dim: 16 } } include { phase: TEST }")
+    (here / "deploy.prototxt").write_text(text)
+    assert main(["plan", "deploy.prototxt", *GPU, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["phase"] == "TEST"
+    (here / "deploy.prototxt").write_text(text + 'layer { type: "EuclideanLoss" bottom: "p" bottom: "ip" name: "l" }')
+    assert main(["plan", "deploy.prototxt", *GPU]) == 2
+    assert "in phase TRAIN, no layer before this one makes blob 'x'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "superneurons", "best", "layrub", "checkmate"])
 def test_budgets_hold(policy, capsys):
     (row,) = minidnn.plan("deploy.prototxt", policy, gpu="titan_x").rows
