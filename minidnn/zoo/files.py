@@ -109,11 +109,15 @@ def _theirs(path: Path) -> Iterator[None]:
     """Turn what a user's own code raises into InvalidInput, with its place. A mistake in a net is BadInput already."""
     try:
         yield
-    except BadInput:
+    except KeyboardInterrupt:
+        raise
+    except BadInput as error:
+        if str(path) not in str(error):
+            error.args = (f"{path}: {error.args[0]}", *error.args[1:])
         raise
     except SystemExit as error:
         raise InvalidInput(f"{path}: it ends Python before there is a net (SystemExit: {error.code})") from error
-    except Exception as error:
+    except BaseException as error:  # whatever the user's own code raises
         place = "" if isinstance(error, SyntaxError) else origin(error)
         text = f"{type(error).__name__}{f': {error}' if str(error) else ''}{f' ({place})' if place else ''}"
         raise InvalidInput(f"{path}: {text}") from error
@@ -158,6 +162,8 @@ def _made(path: Path, kind: type[Net], batch: int | None) -> Net:
         given = {"batch": batch} if batch is not None and (not own or "batch" in (p.name for p in known)) else {}
         _check(path, kind, [p for p in known if p.name not in given])
         net = kind(**given)
+        if not hasattr(net, "layers"):
+            raise InvalidInput(f"{path}: class {kind.__name__} has an __init__ that does not call super().__init__()")
         return net if batch is None or given else net.with_batch(batch)
 
 

@@ -114,6 +114,16 @@ class TestPython:
             ("import nowhere_to_be_seen\n", "bad.py: ModuleNotFoundError"),
             ("import minidnn\nclass A(minidnn.Net):\n    def define(self): 1 / 0\n", "(bad.py:3)"),
             ("import minidnn\nclass A(minidnn.Net): pass\n", "bad.py: class A has no method `define`"),
+            ("raise BaseException('x')\n", "bad.py: BaseException: x (bad.py:1)"),
+            (
+                "import minidnn\nclass A(minidnn.Net):\n    def __init__(self): pass\n",
+                "bad.py: class A has an __init__ that does not call super().__init__()",
+            ),
+            (
+                "import minidnn\nclass A(minidnn.Net):\n    def define(self):\n"
+                "        x = minidnn.L.Input(shape=[dict(dim=[1, 3])])\n        minidnn.L.Pooling(x, kernel_size=9)\n",
+                "bad.py: net A: layer 'pool1'",
+            ),
         ],
     )
     def test_what_goes_wrong_in_a_file_is_told_in_a_line(self, here, capsys, text, told):
