@@ -20,7 +20,7 @@ from minidnn.data.dataset import DataError
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LARGEST = 1 << 28  # bytes of an encoded image, at most
 PIXELS = 1 << 27  # of an image, at most: 384 MiB in colour
-FEW, PIXELS_OF_A_BYTE = 1 << 25, 256  # a small file has no more pixels than FEW, or than this times its bytes
+FEW, PIXELS_OF_A_BYTE = 1 << 24, 256  # a small file has no more pixels than FEW, or than this times its bytes
 _SMALL = f" of a file this small: more than {FEW} need a byte for {PIXELS_OF_A_BYTE}"
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # of these suffixes; others may start programs
 _JPEG_FORMS = {"RGB": "RGB", "L": "GRAY", "CMYK": "CMYK"}  # simplejpeg's words for Pillow's modes

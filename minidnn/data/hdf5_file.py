@@ -118,7 +118,7 @@ def _checked(place: str, about: Any, size: int) -> int:
         raise DataError(f"{place}: {about.dtype} of shape {about.shape}: its rows hold no values")
     if about.shape and about.shape[0] > max(ROWS, ROWS_OF_A_BYTE * size):
         raise DataError(f"{place}: {about.shape[0]} rows in a file of {size} bytes, which cannot be")
-    if layout == h5py.h5d.CHUNKED:
+    if about.size and layout == h5py.h5d.CHUNKED:
         _check_chunks(place, about, how, size)
     elif about.size:
         _check_whole(place, about, size)

@@ -42,7 +42,7 @@ class WebDataset(Pictures):
         return _Members(self.path, [_opened(path) for path in files], self.channels())
 
     def _files(self) -> list[str]:
-        if os.path.isfile(self.path):
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
             return [self.path]
         folder = Path(self.path)
         for name in ("train",) if self.split == "train" else ("val", "test"):

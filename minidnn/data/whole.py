@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 SCANS = 100  # of a JPEG, at most: each is a pass over all pixels, and may take but a few bytes
+SCANNED, SCANNED_OF_A_BYTE = 1 << 29, 1 << 10  # pixels of all scans: as many, or this times the file's bytes
 LEAST_TILE = 1 << 22  # pixels that a tile of a TIFF may have even if the image is small
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd8-\xfe]")  # of a JPEG; the others belong to its data
 _END, _SCAN, _START = 0xD9, 0xDA, 0xD8
@@ -33,7 +34,8 @@ def check(image: Any, data: bytes) -> None:
 
 
 def _jpeg(image: Any, data: bytes) -> None:
-    at, scans = 2, 0
+    at, scans, pixels = 2, 0, image.size[0] * image.size[1]
+    most = min(SCANS, max(SCANNED, SCANNED_OF_A_BYTE * len(data)) // pixels)
     while marker := _MARKER.search(data, at):
         at, kind = marker.end(), data[marker.end() - 1]
         if kind == _END:
@@ -41,8 +43,8 @@ def _jpeg(image: Any, data: bytes) -> None:
         if kind != _START:
             at += int.from_bytes(data[at : at + 2], "big")
         scans += kind == _SCAN
-        if scans > SCANS:
-            raise ValueError(f"a JPEG of more than {SCANS} scans")
+        if scans > most:
+            raise ValueError(f"a JPEG of more than {most} scans")
     raise ValueError("a JPEG without its end: it is cut")
 
 

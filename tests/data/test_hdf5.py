@@ -112,6 +112,10 @@ def test_what_is_no_array_of_samples(path, value, said):
     refused(path, said)
 
 
+def test_no_rows_of_chunks(path):
+    refused(write(path, X[:0], Y[:0], maxshape=(None, 1, 3, 4)), "data: there are no rows")
+
+
 def test_a_group_is_no_dataset(path):
     with h5py.File(write(path, None), "a") as file:
         file.create_group("data")

@@ -186,7 +186,7 @@ class TestBounds:
         head = part(b"IHDR", struct.pack(">IIBBBBB", 11000, 11000, 1, 0, 0, 0, 0))
         bomb = b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", zlib.compress(bytes(1376 * 11000), 9)) + part(b"IEND", b"")
         for use in (decoding.channels, decoding.size, lambda data: decoding.pixels(data, 3)):
-            with pytest.raises(DataError, match=r"an image of 11000×11000; at most 33554432 pixels .* file this small"):
+            with pytest.raises(DataError, match=r"an image of 11000×11000; at most 16777216 pixels .* file this small"):
                 use(bomb)
         monkeypatch.setattr(decoding, "FEW", 100)
         assert pixels(WHOLE["png"]).shape == (3, 12, 16)  # 192 pixels of 150 bytes
@@ -207,6 +207,16 @@ class TestBounds:
         at = jpeg.index(b"\xff\xda")
         with pytest.raises(DataError, match="a JPEG of more than 100 scans"):
             decoding.pixels(jpeg[:at] + jpeg[at : jpeg.index(b"\xff", at + 14)] * whole.SCANS + jpeg[at:], 3)
+
+    def test_pixels_of_all_scans_of_a_jpeg(self, monkeypatch):
+        jpeg = WHOLE["progressive jpeg"]
+        scans = jpeg.count(b"\xff\xda")
+        monkeypatch.setattr(whole, "SCANNED_OF_A_BYTE", 0)
+        monkeypatch.setattr(whole, "SCANNED", 192 * scans)
+        assert pixels(jpeg).shape == (3, 12, 16)
+        monkeypatch.setattr(whole, "SCANNED", 192 * scans - 1)
+        with pytest.raises(DataError, match=f"a JPEG of more than {scans - 1} scans"):
+            decoding.pixels(jpeg, 3)
 
 
 class TestQuiet:

@@ -91,6 +91,14 @@ def test_a_transform_that_would_part_pixels_from_labels_is_refused(pictures):
         (lambda x, y: {"data": x[:, :1], "truth": y}, r"array 'data'.*expected numbers of shape \(n, 2, 5, 5\)"),
         (lambda x, y: {"data": x, "truth": y + 0.5}, r"\d+.5 in sample \d+ is no label: truth takes whole numbers"),
         (
+            lambda x, y: {"data": x, "truth": y + 2**32},
+            r"429496\d+ in sample \d+ is no label: truth takes whole numbers",
+        ),
+        (
+            lambda x, y: {"data": x, "truth": y + 1e20},
+            r"1[.\d]*e\+20 in sample \d+ is no label: truth takes whole numbers",
+        ),
+        (
             lambda x, y: {"data": x, "truth": y + 3},
             r"label \d+ of sample \d+ names none of the 3 classes of layer loss",
         ),
