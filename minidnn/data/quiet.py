@@ -11,13 +11,14 @@ import contextlib
 import ctypes
 import functools
 import logging
+import os
 import re
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-_LIBTIFF = re.compile(r"(/\S*libtiff[^/\s]*)$", re.MULTILINE)  # a file among those that a process has mapped
+_LIBTIFF = re.compile(r" (/.*/libtiff[-.][^/\n]*)$", re.MULTILINE)  # a file among those that a process has mapped
 
 
 class _Decoding(threading.local):
@@ -53,5 +54,5 @@ def _once() -> None:
         files = _LIBTIFF.findall(Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:  # no Linux: libtiff's lines are shown there
         return
-    for file in set(files):
+    for file in filter(os.path.isfile, set(files)):
         ctypes.CDLL(file).TIFFSetErrorHandler(None)

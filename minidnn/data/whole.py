@@ -106,12 +106,13 @@ def _tiff(image: Any, data: bytes) -> None:
     planes = tags.get(_SAMPLES_OF_A_PIXEL, 1) if tags.get(_PLANAR) == 2 else 1
     wanted = -(-width // wide) * -(-height // high) * planes
     offsets = tags.get(_TILE_OFFSETS if tiled else _OFFSETS, ())
-    counts = tags.get(_TILE_COUNTS if tiled else _COUNTS, ())
+    raw = tags.get(_COMPRESSION, _RAW) == _RAW
+    counts = tags.get(_TILE_COUNTS if tiled else _COUNTS) or (0,) * len(offsets) * raw
     if min(len(offsets), len(counts)) < wanted:
         raise ValueError(f"a TIFF with {min(len(offsets), len(counts))} of its {wanted} parts")
     bits = sum(tags.get(_BITS, (1,)))
     _check_parts(image, data, zip(offsets[:wanted], counts[:wanted], strict=True), (wide * bits // 8 + 1) * high)
-    if tags.get(_COMPRESSION, _RAW) == _RAW and planes == 1 and sum(counts) < height * ((width * bits + 7) // 8):
+    if raw and planes == 1 and any(counts) and sum(counts) < height * ((width * bits + 7) // 8):
         raise ValueError(f"a TIFF with {sum(counts)} bytes of pixels; its size needs more")
 
 
@@ -119,7 +120,7 @@ def _check_parts(image: Any, data: bytes, places: Iterable[tuple[int, int]], mos
     """Check the parts of a TIFF at these (first byte, number of bytes), which become `most` bytes at most."""
     kind = image.tag_v2.get(_COMPRESSION)
     for at, count in places:
-        if at + count > len(data):
+        if kind not in (None, _RAW) and at + count > len(data):
             raise ValueError(f"a TIFF that is cut: {count} bytes at byte {at} are promised")
         if kind == _JPEG_INSIDE:
             _jpeg(image, data[at : at + count])

@@ -141,7 +141,8 @@ TORN = {
     "strips": (tiff(rows=3), "a TIFF with 1 of its 3 parts"),
     "the last strip": (tiff(rows=3, offsets=(0, 24), counts=(24, 24)), "a TIFF with 2 of its 3 parts"),
     "bytes of a strip": (tiff(counts=(24,)), "a TIFF with 24 bytes of pixels"),
-    "the end of a strip": (tiff(counts=(99,)), "a TIFF that is cut: 99 bytes at byte"),
+    "the end of a strip": (tiff(DEFLATED, counts=(99,), compression=8), "a TIFF that is cut: 99 bytes at byte"),
+    "strips without sizes": (tiff(GREY[:60], counts=(0,)), "image file is truncated"),
     "a strip's checksum": (
         tiff(DEFLATED[:-1] + b"\0", counts=(len(DEFLATED),), compression=8), "incorrect data check"),
     "a tiff's sizes": (tiff(rows=0), "a TIFF of 8×8 in parts of 0×8"),
@@ -159,11 +160,11 @@ def test_well_formed_images_without_all_their_pixels(kind, capfd):
 
 def test_the_images_that_torn_ones_were_are_read():
     row = b"\0" + b"\xc8" * 24
-    inter = b"".join(
-        b"\0" + b"\xc8" * 3 * w for w, n in ((1, 1), (1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)) for _ in range(n)
-    )
-    for data in (png(row * 8), png(inter, interlaced=1), tiff(), tiff(rows=3, offsets=(0, 24, 48), counts=(24, 24, 16)),
-                 tiff(DEFLATED, counts=(len(DEFLATED),), compression=8)):  # fmt: skip
+    passes = (1, 1), (1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (8, 4)  # (columns, rows) of Adam7
+    interlaced = png(b"".join((b"\0" + b"\xc8" * 3 * columns) * rows for columns, rows in passes), interlaced=1)
+    strips = tiff(rows=3, offsets=(0, 24, 48), counts=(24, 24, 16))
+    deflated = tiff(DEFLATED, counts=(len(DEFLATED),), compression=8)
+    for data in (png(row * 8), interlaced, tiff(), tiff(counts=(0,)), strips, deflated):
         assert (decoding.pixels(data, 3) == 200).all()
     assert (decoding.pixels(png(bytes(200)), 3) == 0).all()  # black, and whole
 
