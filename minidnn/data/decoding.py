@@ -88,7 +88,8 @@ def _opened(data: bytes) -> Iterator[Any]:
     except (MemoryError, DataError):
         raise
     except Exception as error:  # whatever Pillow and its plugins raise, the image is to blame
-        what = _WORDS.get(type(error).__name__) or str(error) or type(error).__name__
+        words = str(error).removeprefix("Warning: ")  # libjpeg's word, of data that it would make up
+        what = _WORDS.get(type(error).__name__) or words or type(error).__name__
         raise DataError(f"not a whole image ({len(data)} bytes): {what}") from error
 
 

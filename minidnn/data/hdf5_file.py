@@ -24,6 +24,7 @@ CHUNK = 1 << 28  # bytes of a chunk, at most: each is unpacked whole
 RATIO = 1100  # bytes that a byte in the file may become; gzip makes 1,032 of one at most
 ROWS = 1 << 14  # rows that any file may have; a larger one may have ROWS_OF_A_BYTE for each of its bytes
 ROWS_OF_A_BYTE = 4
+_SUM = 4  # bytes of fletcher32's checksum
 _JUMPS = 16  # links from one name to the next, at most
 _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 6: "scaleoffset", 32000: "lzf"}
 _CHECKED: dict[tuple[int | str, ...], int] = {}  # the bytes of a chunk of each dataset that was checked, by its file
@@ -146,21 +147,24 @@ def _check_chunks(place: str, about: Any, how: Any, size: int) -> None:
     wanted = math.prod(-(-n // c) for n, c in zip(about.shape, about.chunks, strict=True))
     if (there := about.id.get_num_chunks()) != wanted:
         raise DataError(f"{place}: {there} of {wanted} chunks are there: the rows of the others would be zeros")
-    stored = _stored(place, about, size)
+    stored = _stored(place, about, size, how.get_nfilters())
     if wanted * chunk > RATIO * stored:
         raise DataError(f"{place}: {wanted} chunks of {chunk} bytes, stored in {stored} bytes: that cannot be")
 
 
-def _stored(place: str, about: Any, size: int) -> int:
-    """The bytes that the chunks take in the file. Raises DataError unless each has places of its own, in the dataset
-    and in the file: a chunk that is sought where it is not reads as zeros."""
+def _stored(place: str, about: Any, size: int, filters: int) -> int:
+    """The bytes that the chunks take in the file, through so many filters. Raises DataError unless each has places of
+    its own, in the dataset and in the file: a chunk that is sought where it is not reads as zeros."""
     values = array("q")
-    about.id.chunk_iter(lambda chunk: values.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size)))
-    places = np.frombuffer(values, np.int64).reshape(-1, len(about.shape) + 2)
-    at, begin, nbytes = places[:, :-2], places[:, -2], places[:, -1]
+    about.id.chunk_iter(lambda c: values.extend((*c.chunk_offset, c.byte_offset, c.size, c.filter_mask)))
+    places = np.frombuffer(values, np.int64).reshape(-1, len(about.shape) + 3)
+    at, begin, nbytes, left_out = places[:, :-3], places[:, -3], places[:, -2], places[:, -1]
     outside = (at < 0) | (at >= about.shape) | (at % about.chunks != 0)
     if outside.any() or len(np.unique(np.ravel_multi_index(tuple(at.T), about.shape, mode="clip"))) < len(at):
         raise DataError(f"{place}: the places of its chunks contradict its shape {about.shape}")
+    plain = nbytes[(left_out != 0) | (not filters)]  # a filter that cannot shrink a chunk is left out
+    if len(plain) and not np.isin(plain - _chunk_bytes(about), (0, _SUM)).all():
+        raise DataError(f"{place}: a chunk of {_chunk_bytes(about)} bytes is stored in {plain.min()} without a filter")
     order = np.argsort(begin)
     begin, end = begin[order], (begin + nbytes)[order]
     if (begin < 0).any() or (nbytes < 0).any() or (end[:-1] > begin[1:]).any() or end[-1] > size:

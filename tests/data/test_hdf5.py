@@ -189,6 +189,18 @@ def test_a_chunk_has_a_place_of_its_own(path, at, value, said):
     refused(path, f"data: .*{said}|data: . of 3 chunks")
 
 
+def test_a_chunk_that_no_filter_could_shrink_is_read_and_one_that_says_so_wrongly_is_refused(path):
+    noise = np.frombuffer(np.random.default_rng(0).bytes(4 * X.size), "u1").reshape(6, 1, 3, 16)
+    for how in ({"compression": "lzf"}, {"compression": "gzip", "fletcher32": True}):
+        write(path, noise, chunks=(1, 1, 3, 16), **how)
+        assert np.array_equal(content(path)[0], noise)
+    whole = bytearray(write(path, compression="gzip", **CHUNKS).read_bytes())
+    begin = whole.index(b"TREE\1") + 24
+    whole[begin + 4] ^= 1
+    path.write_bytes(whole)
+    refused(path, "data: a chunk of 96 bytes is stored in .* without a filter")
+
+
 def test_other_filters_are_refused_unless_the_user_imports_their_package(path, monkeypatch):
     write(path, compression="gzip", **CHUNKS)
     monkeypatch.delitem(hdf5_file._FILTERS, 1)
