@@ -123,6 +123,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "softmax_loss.forward",
         "softmax_loss.backward",
         "accuracy.forward",
+        "accuracy.by_class",
         "objective.forward",
         "objective.sum",
     ),

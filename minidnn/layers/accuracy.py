@@ -1,4 +1,4 @@
-"""Accuracy: the share of samples whose label is among the top_k scores."""
+"""Accuracy: the share of samples whose label is among the top_k scores, of all samples and of those of each class."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ class AccuracyAttrs:
 
 class Accuracy(Layer):
     """Caffe's Accuracy. Another class with the same score as the label's counts as better: if all scores are equal, a
-    sample counts as wrong, unless top_k takes in all classes."""
+    sample counts as wrong, unless top_k takes in all classes.
+
+    An optional second top is the share for each class, 0 for one that no label names."""
 
     type = "Accuracy"
     field_name = "accuracy_param"
     bottoms = (2, 2)
+    tops = (1, 2)
     unnamed = True
+    each = (1,)
     labels = 1
 
     def attrs(self, shape: Shape) -> AccuracyAttrs:
@@ -37,7 +41,8 @@ class Accuracy(Layer):
         check_labels(scores, labels, axis)
         if self.param.top_k > scores[axis]:
             raise ShapeError(f"top_k {self.param.top_k} exceeds the {scores[axis]} classes")
-        return [(1,)]
+        tops: list[Shape] = [(1,), (scores[axis],)]
+        return tops[: len(self.spec.top)]
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
         return bottoms[0][self.param.axis]
@@ -47,10 +52,13 @@ class Accuracy(Layer):
         return self.param.ignore_label
 
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
-        return ["float32"]
+        return ["float32"] * len(self.spec.top)
 
     def forward(self, s: Site) -> Iterable[Op]:
-        yield s.op("accuracy.forward", s.x, s.y, self.attrs(s.x[0].shape), flops=s.x[0].size, during=Pass.LOSS)
+        attrs, (y, *of_classes) = self.attrs(s.x[0].shape), s.y
+        yield s.op("accuracy.forward", s.x, [y], attrs, flops=s.x[0].size, during=Pass.LOSS)
+        if of_classes:
+            yield s.op("accuracy.by_class", s.x, of_classes, attrs, flops=s.x[0].size, during=Pass.LOSS)
 
     def backward(self, s: Site) -> Iterable[Op]:
         raise ValueError(f"layer {self.name}: Accuracy has no gradient")

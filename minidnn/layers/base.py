@@ -150,6 +150,7 @@ class Layer:
     same: ClassVar[bool] = False  # whether the tops are the bottom itself, under other names: no op, no tensor
     # Whether the tops are inputs of the program. A top that other layers read as labels then holds labels, int32.
     inputs: ClassVar[bool] = False
+    each: ClassVar[tuple[int, ...]] = ()  # the tops whose elements are told one by one where they are outputs
     probabilities: ClassVar[bool] = False  # whether the top holds a probability per class
 
     def __init__(self, spec: Any, param: Any, phase: str) -> None:

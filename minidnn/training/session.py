@@ -269,13 +269,14 @@ class Session:
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:
-        """The values that the last step gave to outputs of one number (losses, accuracies), by blob name."""
-        read = self.machine.read
-        return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.shape == (1,)}
+        """The values that the last step gave to outputs of one number (losses, accuracies), by blob name; and those of
+        Accuracy's shares for each class, by NAME[CLASS]."""
+        told = [(_told(b), self.machine.read(b.tensor, program)) for b in self.outputs(program) if _told(b)]
+        return {name: float(value) for names, values in told for name, value in zip(names, values, strict=True)}
 
     def scalar_names(self, program: str) -> list[str]:
         """The names of the outputs that `scalars` gives, in their order."""
-        return [b.name for b in self.outputs(program) if b.tensor.shape == (1,)]
+        return [name for b in self.outputs(program) for name in _told(b)]
 
     def tells_objective(self, program: str) -> bool:
         """Whether the program computes its objective: as TRAIN does; others with `test_loss`, if they have a loss."""
@@ -326,6 +327,14 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _told(output: Blob) -> list[str]:
+    """The names under which an output's numbers are told; none for one of many numbers."""
+    maker = output.maker
+    if maker.tops.index(output) in maker.layer.each:
+        return [f"{output.name}[{k}]" for k in range(output.tensor.size)]
+    return [output.name] if output.tensor.shape == (1,) else []
 
 
 def _check(setting: Setting) -> None:

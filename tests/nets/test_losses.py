@@ -255,3 +255,14 @@ def test_both_phases_have_one_matrix(matrix):
     both += both.splitlines()[-1].replace("TRAIN", "TEST").replace(str(matrix.path), str(other)) + "\n"
     with pytest.raises(ValueError, match="its infogain has other values in phase TEST than in phase TRAIN"):
         Session(Net.from_text(both), phases=("TRAIN", "TEST"), device="reference")
+
+
+def test_accuracy_for_each_class_is_caffe_s_second_top():
+    text = """
+    layer { name: "x" type: "Input" top: "s" top: "t" input_param { shape { dim: 4 dim: 3 } shape { dim: 4 } } }
+    layer { name: "a" type: "Accuracy" bottom: "s" bottom: "t" top: "acc" top: "each" }
+    """
+    net = Net.from_text(text, source="net.prototxt")
+    assert [top.tensor.shape for top in net.graph("TEST")["a"].tops] == [(1,), (3,)]
+    with minidnn.Session(net, device="cpu", phases=("TEST",)) as session:
+        assert session.scalar_names("TEST") == ["acc", "each[0]", "each[1]", "each[2]"]

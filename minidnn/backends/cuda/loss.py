@@ -127,6 +127,14 @@ def accuracy_forward(op: Op) -> list[Recipe]:
     ]
 
 
+def accuracy_by_class(op: Op) -> list[Recipe]:
+    """One recipe for x label -> the share of labels predicted right, for each class."""
+    (x, label), a = op.reads, op.attrs
+    g = rows_of(x.shape, a.axis)
+    arguments = Read(0), Read(1), Write(0), *g.arguments, *_labels(x, label, a), np.int32(a.top_k)
+    return [plain(Launch("loss", "accuracy_by_class", arguments, op.writes[0].size))]
+
+
 def objective_forward(op: Op) -> list[Recipe]:
     """One recipe for losses -> objective, their weighted sum, added in their order."""
     steps = []
@@ -160,6 +168,7 @@ KINDS = {
     "softmax_loss.forward": softmax_loss_forward,
     "softmax_loss.backward": softmax_loss_backward,
     "accuracy.forward": accuracy_forward,
+    "accuracy.by_class": accuracy_by_class,
     "objective.forward": objective_forward,
     "objective.sum": objective_sum,
 }

@@ -96,18 +96,33 @@ def softmax_loss_backward(a, reads, writes):
     moved[...] = rows.reshape(moved.shape)
 
 
-def accuracy(a, reads, writes):
-    """The share of labels whose score is reached by fewer than top_k other scores in the row. A tie reaches the score.
+def _right(a, x, label):
+    """(the labels, whether each counts, whether its score is reached by fewer than top_k other scores in the row). A
+    tie reaches the score.
 
     A NaN reaches every score, and every score reaches a NaN. In Caffe a label whose score is NaN is right, so a net
     that has diverged scores 100 %.
     """
-    (x, label), (out,) = reads, writes
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
     rows = rows_of(x, a.axis)
     own = rows[np.arange(len(flat)), flat]
     better = (~(rows < own[:, None])).sum(1) - 1
-    out[0] = ((better < a.top_k) & counts).sum() / max(int(counts.sum()), 1)
+    return flat, counts, better < a.top_k
+
+
+def accuracy(a, reads, writes):
+    """x label -> the share of labels that are right."""
+    (out,) = writes
+    _, counts, right = _right(a, *reads)
+    out[0] = (right & counts).sum() / max(int(counts.sum()), 1)
+
+
+def accuracy_by_class(a, reads, writes):
+    """x label -> the share for each class; 0 for one that no label names."""
+    (out,) = writes
+    flat, counts, right = _right(a, *reads)
+    there = np.bincount(flat[counts], minlength=len(out))
+    out[...] = np.bincount(flat[right & counts], minlength=len(out)) / np.maximum(there, 1)
 
 
 def objective(a, reads, writes):
@@ -126,6 +141,7 @@ KINDS = {
     "softmax_loss.forward": softmax_loss_forward,
     "softmax_loss.backward": softmax_loss_backward,
     "accuracy.forward": accuracy,
+    "accuracy.by_class": accuracy_by_class,
     "objective.forward": objective,
     "objective.sum": total,
 }

@@ -100,7 +100,9 @@ def test_softmax_is_near_to_float64():
         assert (np.abs(got - want)[normal] <= 1e-6 * want[normal]).all() and (got[~normal] < 1e-37).all(), spread
 
 
-@pytest.mark.parametrize("kind", ["softmax_loss.forward", "softmax_loss.backward", "accuracy.forward"])
+@pytest.mark.parametrize(
+    "kind", ["softmax_loss.forward", "softmax_loss.backward", "accuracy.forward", "accuracy.by_class"]
+)
 def test_a_wrong_label_is_named_by_all_that_read_it(kind):
     (device,) = devices(1)
     e = next(e for e in ALL if e.op.kind == kind and e.op.attrs.ignore_label is None)

@@ -171,7 +171,8 @@ def test_a_label_that_names_no_class_is_noticed(device, label, ignore):
     x, labels = m.normal(300, 5), m.random.integers(0, 5, 300).astype(np.int32)
     labels[299] = label
     a = attrs(axis=1, ignore_label=ignore, normalization="VALID", loss_weight=1.0, label_smoothing=0.0, top_k=1)
-    for kind, writes in (("softmax_loss.forward", [(1,), x.shape]), ("accuracy.forward", [(1,)])):
+    for kind, writes in (("softmax_loss.forward", [(1,), x.shape]), ("accuracy.forward", [(1,)]),
+                         ("accuracy.by_class", [(5,)])):  # fmt: skip
         e = m.example(kind, [x, labels], writes, a)
         with pytest.raises(ValueError, match="names none of the 5 classes"):
             expected(KERNELS, e)
@@ -190,6 +191,7 @@ def test_a_label_that_is_ignored_need_name_no_class(device):
             m.example("softmax_loss.forward", [x, labels], [(1,), x.shape], a),
             m.example("softmax_loss.backward", [abs(x), labels], [x.shape], a),
             m.example("accuracy.forward", [x, labels], [(1,)], a),
+            m.example("accuracy.by_class", [x, labels], [(5,)], a),
         ):
             for got, want in zip(run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, e), strict=True):
                 assert off(got, want) <= TOLERANCE and np.isfinite(got).all(), e.name
@@ -372,6 +374,7 @@ STORED = {  # kind -> the reads and the writes that are
     "softmax_loss.forward": ([0], [1]),
     "softmax_loss.backward": ([0], [0]),
     "accuracy.forward": ([0], []),
+    "accuracy.by_class": ([0], []),
     "objective.sum": ([0], []),
     "gradient.squares": (range(99), []),
 }

@@ -377,6 +377,17 @@ def test_accuracy_counts_a_tie_as_better():
     assert call("accuracy.forward", Attrs(axis=1, top_k=1, ignore_label=0), [x, label], (1,))[0] == 0.5
 
 
+def test_accuracy_by_class_is_0_for_a_class_that_no_label_names():
+    x = array([[1, 2, 2, 0], [5, 4, 4, 4], [9, 0, 0, 0], [0, 0, 0, 9]])
+    a = Attrs(axis=1, top_k=1, ignore_label=None)
+    got = call("accuracy.by_class", a, [x, np.array([1, 0, 0, 3], np.int32)], (4,))
+    np.testing.assert_array_equal(got, [1, 0, 0, 1])
+    got = call("accuracy.by_class", a, [x, np.array([0, 0, 1, 3], np.int32)], (4,))
+    np.testing.assert_array_equal(got, [0.5, 0, 0, 1])
+    got = call("accuracy.by_class", Attrs(axis=1, top_k=1, ignore_label=3), [x, np.array([3, 0, 0, 3], np.int32)], (4,))
+    np.testing.assert_array_equal(got, [1, 0, 0, 0])
+
+
 def test_a_net_that_has_diverged_is_never_right():
     """All scores NaN, or the label's own: in Caffe both would count as right."""
     x = array([[np.nan, np.nan], [np.nan, 1.0], [0.0, 1.0]])

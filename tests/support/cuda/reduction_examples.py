@@ -138,6 +138,7 @@ def labelled(m: Maker, x: np.ndarray, prob: np.ndarray, axis: int) -> Iterator[E
         yield m.example("softmax_loss.backward", [prob, label], [shape], a, inplace=[(0, 0)], note=note)
         a = attrs(axis=axis, ignore_label=ignore, top_k=min(1 + i, classes))
         yield m.example("accuracy.forward", [x, label], [(1,)], a, note=note, exact=True)
+        yield m.example("accuracy.by_class", [x, label], [(classes,)], a, note=note, exact=True)
 
 
 def updates(m: Maker) -> Iterator[Example]:

@@ -38,6 +38,7 @@ def losses(m: Maker) -> Iterator[Example]:
             a = attrs(top_k=top_k, axis=axis, ignore_label=ignore)
             scores = np.round(x)  # ties
             yield m.example("accuracy.forward", [scores, label], [(1,)], a, note=f"top {top_k} ignore {ignore}")
+            yield m.example("accuracy.by_class", [scores, label], [(shape[axis],)], a, note=f"top {top_k} {ignore}")
     ones = [np.float32([v]) for v in (0.5, 2.0, -1.0)]
     yield m.example("objective.forward", ones, [(1,)], attrs(weights=(1.0, 0.3, 0.3)))
 

@@ -178,20 +178,39 @@ int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label
     return 0;
 }
 
-/* x label -> the share of labels whose score is reached by fewer than top_k others in the row. A NaN counts as reaching
- * any score, and any score as reaching a NaN. */
+/* Whether a label's score is reached by fewer than top_k others in the row. A NaN counts as reaching any score, and any
+ * score as reaching a NaN. */
+static int right(const Geometry *g, const float *row, int32_t label) {
+    const float own = row[label];
+    int64_t reach = 0;
+    for (int64_t c = 0; c < g->classes; c++) reach += !(row[c] < own);
+    return reach <= g->top_k; /* `reach` counts the label's own score, too */
+}
+
+/* x label -> the share of labels that are right. */
 int64_t loss_accuracy(const Geometry *g, const float *x, const int32_t *label, float *share) {
     const int64_t count = counted(&g->labels, g->rows, g->classes, label);
     if (count < 0) return count;
     int64_t hits = 0;
+    for (int64_t r = 0; r < g->rows; r++)
+        if (counts(&g->labels, label[r])) hits += right(g, x + r * g->classes, label[r]);
+    *share = count ? (float)((double)hits / (double)count) : 0;
+    return 0;
+}
+
+/* x label -> the share for each class; 0 for one that no label names. `numbers`: room for two per class. */
+int64_t loss_accuracy_by_class(const Geometry *g, const float *x, const int32_t *label, int64_t *numbers,
+                               float *shares) {
+    const int64_t count = counted(&g->labels, g->rows, g->classes, label);
+    if (count < 0) return count;
+    for (int64_t c = 0; c < 2 * g->classes; c++) numbers[c] = 0;
     for (int64_t r = 0; r < g->rows; r++) {
         if (!counts(&g->labels, label[r])) continue;
-        const float *row = x + r * g->classes, own = row[label[r]];
-        int64_t reach = 0;
-        for (int64_t c = 0; c < g->classes; c++) reach += !(row[c] < own);
-        hits += reach <= g->top_k; /* `reach` counts the label's own score, too */
+        numbers[2 * label[r]] += right(g, x + r * g->classes, label[r]);
+        numbers[2 * label[r] + 1]++;
     }
-    *share = count ? (float)((double)hits / (double)count) : 0;
+    for (int64_t c = 0; c < g->classes; c++)
+        shares[c] = numbers[2 * c + 1] ? (float)((double)numbers[2 * c] / (double)numbers[2 * c + 1]) : 0;
     return 0;
 }
 

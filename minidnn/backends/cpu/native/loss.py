@@ -20,6 +20,7 @@ ENTRIES = {
     "softmax_loss.forward": "loss_forward",
     "softmax_loss.backward": "loss_backward",
     "accuracy.forward": "loss_accuracy",
+    "accuracy.by_class": "loss_accuracy_by_class",
 }
 
 
@@ -73,7 +74,7 @@ def softmax(native: Native, op: Op) -> list[Recipe]:
 
 def labelled(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x label (matrix) -> loss prob, prob label (matrix) -> dx, or x label -> the share of labels
-    predicted right.
+    predicted right, of all or of each class.
 
     None if classes are not innermost, or if labels are not int32 with one channel. The call raises ValueError for a
     label that names no class."""
@@ -83,12 +84,14 @@ def labelled(native: Native, op: Op) -> list[Recipe]:
     run = native.function(ENTRIES[op.kind])
     scratch = Scratch()
     many = op.kind == "softmax_loss.forward" and (len(op.reads) > 2 or g.smoothing)
-    terms = scratch.take(8 * g.rows if many else 0)
+    numbers = 2 * g.classes if op.kind == "accuracy.by_class" else g.rows if many else 0
+    terms = scratch.take(8 * numbers)
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         matrix = [address(reads[2]) if len(reads) > 2 else 0]
         room = [terms.address(workspace)]
-        between = {"accuracy.forward": [], "softmax_loss.backward": matrix, "softmax_loss.forward": matrix + room}
+        between = {"accuracy.forward": [], "accuracy.by_class": room, "softmax_loss.backward": matrix,
+                   "softmax_loss.forward": matrix + room}  # fmt: skip
         arguments = [*map(address, reads[:2]), *between[op.kind], *map(address, writes)]
         return [checked(run, g, arguments, flat(reads[1]), g.classes)]
 
@@ -117,7 +120,7 @@ def _geometry(native: Native, op: Op) -> Geometry | None:
         return None
     g = Geometry(math.prod(shape) // shape[axis], shape[axis], native.threads)
     g.ignores, g.ignored = a.ignore_label is not None, a.ignore_label or 0
-    if op.kind == "accuracy.forward":
+    if op.kind.startswith("accuracy."):
         g.top_k = a.top_k
     else:
         batch = math.prod(shape[: a.axis])

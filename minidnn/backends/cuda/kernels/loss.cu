@@ -237,6 +237,31 @@ extern "C" __global__ void accuracy_finish(const int64* found, float* out, int n
         out[0] = sum[2] ? not_a_number() : (float)((double)sum[0] / (double)(sum[1] > 1 ? sum[1] : 1));
 }
 
+// The share for each class, for one block per class: 0 if no label names it, NaN if a label names no class.
+extern "C" __global__ void accuracy_by_class(const T* x, const int* label, float* out, ROWS, LABELS, int top_k) {
+    __shared__ int64 shared[ROW_BLOCK];
+    Rows g = ROWS_GIVEN;
+    Labels labels = LABELS_GIVEN(label);
+    int64 right = 0, counted = 0, wrong = 0;
+    for (int64 row = threadIdx.x; row < g.count; row += blockDim.x) {
+        int which = -1;
+        if (!labels.counts(row, which)) continue;
+        wrong += which < 0;
+        if (which != (int)blockIdx.x) continue;
+        int64 begin = begin_of(g, row);
+        float own = load(x, begin + which * g.inner);
+        int above = 0;  // this counts the label's own score, too
+        for (int k = 0; k < g.length; k++) above += !(load(x, begin + k * g.inner) < own);
+        counted++;
+        right += above <= top_k;
+    }
+    right = block_sum(shared, right);
+    counted = block_sum(shared, counted);
+    wrong = block_sum(shared, wrong);
+    if (threadIdx.x == 0)
+        out[blockIdx.x] = wrong ? not_a_number() : counted ? (float)((double)right / (double)counted) : 0;
+}
+
 // ---- the weighted sum of up to four losses, added to `out` if `goes_on`
 
 extern "C" __global__ void objective(const float* a, const float* b, const float* c, const float* d, float* out, int n,
