@@ -41,7 +41,8 @@ class Database(Pictures):
         content = self._first().content
         if not isinstance(content, bytes):
             return content.shape
-        return (decoding.channels(content), 0, 0) if self.color is None else super().sample_shape()
+        channels, *size = (decoding.channels(content), 0, 0) if self.color is None else super().sample_shape()
+        return decoding.pixels(content, channels, self.upright).shape if self.alike else (channels, *size)
 
     def sample_type(self):
         content = self._first().content
@@ -53,7 +54,7 @@ class Database(Pictures):
 
     def open(self):
         if isinstance(self._first().content, bytes):
-            return _Encoded(_Contents(self.path), self.sample_shape()[0])
+            return _Encoded(_Contents(self.path), self.sample_shape()[0]).of(self)
         return _Records(_Contents(self.path), self.sample_shape())
 
     def _first(self) -> Picture:

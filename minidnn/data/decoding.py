@@ -1,8 +1,8 @@
 """Encoded images (BMP, GIF, JPEG, PNG, PPM, TIFF, WebP) as pixels; of several images in one file the first.
 
 JPEGs are decoded by simplejpeg where it is installed: it is quicker, gives the same values as Pillow, and notices
-missing data. The header's size is checked before anything of that size is allocated. Nothing is rotated by EXIF, as in
-Caffe and torchvision.
+missing data. The header's size is checked before anything of that size is allocated. An image is turned by EXIF where
+its source asks for it (data/sources.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.data import quiet, whole
+from minidnn.data import exif, quiet, whole
 from minidnn.data.dataset import DataError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -32,21 +32,24 @@ _GREY = ("1", "L", "LA", "La")  # Pillow's modes of images in grey, and those wi
 _DEEP = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
-def pixels(data: bytes, channels: int) -> np.ndarray:
+def pixels(data: bytes, channels: int, upright: bool = False) -> np.ndarray:
     """The pixels of an encoded image, uint8 (channels, H, W), a view of an array (H, W, channels).
 
     channels: 3: red, green, blue; 1: luma by ITU-R BT.601
+    upright:  whether it is turned as its EXIF says
 
     Raises DataError if it is no image of these formats, if it is broken or not whole, if it has values of more than 8
     bits, or too many pixels."""
     with _opened(data) as image:
         whole.check(image, data)
+        turn = exif.orientation(image) if upright else 1
         values = _by_simplejpeg(image, data)
         if values is None or (channels == 1 and values.shape[2] == 3):
             decoded = image if values is None else pillow().fromarray(values)
             values = np.asarray(decoded.convert("RGB" if channels == 3 else "L"))
     values = values.reshape(*values.shape[:2], -1)
-    return (np.repeat(values, 3, 2) if values.shape[2] < channels else values).transpose(2, 0, 1)
+    values = np.repeat(values, 3, 2) if values.shape[2] < channels else values
+    return exif.upright(values.transpose(2, 0, 1), turn)
 
 
 def _by_simplejpeg(image: Any, data: bytes) -> np.ndarray | None:

@@ -21,6 +21,8 @@ class Pictures(Source):
     """A source of encoded images, which have sizes of their own."""
 
     color: bool | None = field(default=None, kw_only=True)  # None: as the source takes them, here in colour
+    upright: bool = field(default=False, kw_only=True)  # whether they are turned as their EXIF says
+    alike: bool = field(default=False, kw_only=True)  # whether all must have the size of the first one
 
     def decoded(self, color):
         return replace(self, color=color)
@@ -48,6 +50,13 @@ class Images:
     def __init__(self, name: str, labels: np.ndarray, channels: int) -> None:
         """labels: int32 (n,), empty if they lie with the images; channels: 3, or 1 for grey"""
         self.name, self.labels, self.shape = name, labels, (channels, 0, 0)
+        self.upright = False
+
+    def of(self, source: Pictures) -> Images:
+        """This dataset, with its images turned as the source says, and of one size if it says so."""
+        self.upright = source.upright
+        self.shape = source.sample_shape() if source.alike else self.shape
+        return self
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -67,7 +76,11 @@ class Images:
         raise NotImplementedError
 
     def decode(self, data: bytes) -> np.ndarray:
-        return pixels(data, self.shape[0])
+        result = pixels(data, self.shape[0], self.upright)
+        if self.shape[1] and result.shape != self.shape:
+            sizes = (f"{h}×{w}" for _, h, w in (result.shape, self.shape))
+            raise DataError("it is {}, and the first one is {}: give crop_size, or resize".format(*sizes))
+        return result
 
     def image(self, index: int) -> tuple[np.ndarray, int]:
         """(pixels, label) of one sample. Raises DataError, which names its place."""

@@ -54,7 +54,7 @@ class Folder(Pictures):
                     )
 
         result = Names(names())
-        return _Files(root, result, np.array(labels, np.int32), self.channels())
+        return _Files(root, result, np.array(labels, np.int32), self.channels()).of(self)
 
     def _roots(self) -> tuple[str, str]:
         """(the folder whose folders are the classes, that of this split). Raises DataError if there is none."""

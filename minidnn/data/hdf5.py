@@ -189,8 +189,8 @@ def files(path: str) -> list[str]:
     if path.endswith(SUFFIXES):
         return [path]
     try:
-        with open(path, encoding="utf-8", opener=regular.handle) as file:
-            result = [line.strip() for line in file if line.strip()]
+        with open(path, encoding="utf-8-sig", opener=regular.handle) as file:
+            result = [name for line in file for name in _named(line.strip(), os.path.dirname(path))]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: neither ends in {' or '.join(SUFFIXES)}, nor is it a text of such files") from error
     except OSError as error:
@@ -198,3 +198,11 @@ def files(path: str) -> list[str]:
     if not result:
         raise DataError(f"{path}: there are no lines; expected the name of an HDF5 file on each")
     return result
+
+
+def _named(line: str, folder: str) -> list[str]:
+    """The files that a line names: one, or as in Caffe several with blanks between them. A relative path starts at the
+    working folder, or else at the text's."""
+    names = line.split() if not os.path.exists(line) and not os.path.exists(os.path.join(folder, line)) else [line]
+    beside = [os.path.join(folder, name) for name in names]
+    return [b if not os.path.exists(n) and os.path.exists(b) else n for n, b in zip(names, beside, strict=True) if n]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minidnn.data.dataset import DataError
-from minidnn.data.encoded import Images, Names, Pictures, content
+from minidnn.data.decoding import pixels
+from minidnn.data.encoded import Images, Names, Pictures, content, reason
 from minidnn.files import regular
 
 _HIGHEST, _DIGITS = np.iinfo(np.int32).max, 20  # of a label
@@ -26,10 +27,16 @@ class ImageList(Pictures):
     root: str = field(default="", kw_only=True)
 
     def sample_shape(self):
-        first = next(_lines(self.path), None)
-        if first is None:
+        line = next(_lines(self.path), None)
+        if line is None:
             raise DataError(f"{self.path}: there are no lines; expected a path and a label on each")
-        return super().sample_shape()
+        if not self.alike:
+            return super().sample_shape()
+        number, name, _ = line
+        try:
+            return pixels(content(self.root + name), self.channels(), self.upright).shape
+        except (DataError, OSError) as error:
+            raise DataError(f"{self.path}:{number}: {self.root}{name}: {reason(error)}") from error
 
     def open(self):
         lines, labels = [], []
@@ -48,7 +55,7 @@ class ImageList(Pictures):
             raise DataError(
                 f"{result.place(0)}: no such file; paths are relative to {self.root or 'the working folder'}"
             )
-        return result
+        return result.of(self)
 
 
 class _Listed(Images):
@@ -73,10 +80,15 @@ class _Listed(Images):
         return content(self.path(index)), int(self.labels[index])
 
 
+def first(path: str) -> str:
+    """The path in the first line of a list; empty if there is none. Raises DataError as for a list."""
+    return next((name for _, name, _ in _lines(path)), "")
+
+
 def _lines(path: str) -> Iterator[tuple[int, str, int]]:
     """(number of the line, path, label) of each line. Raises DataError for a line without both."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", opener=regular.handle) as file:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", opener=regular.handle) as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue

@@ -19,12 +19,14 @@ a subclass of Source and enter it in the table: `SOURCES["mine"] = Mine`.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from minidnn.data.cifar import Cifar10, Cifar100
 from minidnn.data.database import Database, refuse_leveldb
 from minidnn.data.dataset import DataError, Source
 from minidnn.data.digits import Digits
+from minidnn.data.encoded import Pictures
 from minidnn.data.folder import Folder
 from minidnn.data.hdf5 import Hdf5, Hdf5Column
 from minidnn.data.image_list import ImageList
@@ -64,17 +66,28 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
 
 
 def source_of(param: Any, transform_param: Any, phase: str) -> Source:
-    """The Source of a layer's message: of Data, of ImageData, or of a top of HDF5Data. Raises DataError as `parse`."""
+    """The Source of a layer's message: of Data, of ImageData, or of a top of HDF5Data. Raises DataError as `parse`.
+
+    Caffe's ImageData turns images as their EXIF says, since OpenCV does where it is asked for colours or for grey. So
+    are those of a database, if they are forced to either; and else none, unless the file says `exif`. Where nothing
+    crops or resizes the images of either, they have the size of the first one, as in Caffe."""
     if isinstance(param, ColumnParameter):
         return Hdf5Column(SPLITS[phase], param.source, param.dataset)
-    if isinstance(param, ImageDataParameter):
-        result: Source = ImageList(SPLITS[phase], param.source, root=param.root_folder, color=param.is_color)
-        forced = False
-    else:
-        result, forced = parse(param.source, phase), param.force_encoded_color
+    exif, alike = transform_param.exif, not (transform_param.crop_size or transform_param.resize)
+    if isinstance(param, ImageDataParameter):  # its own field says the colours
+        upright = exif is not False
+        return ImageList(SPLITS[phase], param.source, root=param.root_folder, color=param.is_color, upright=upright,
+                         alike=alike)  # fmt: skip
+    result, forced = parse(param.source, phase), param.force_encoded_color
     if transform_param.force_gray:
-        return result.decoded(False)
-    return result.decoded(True) if forced or transform_param.force_color else result
+        result = result.decoded(False)
+    elif forced or transform_param.force_color:
+        result = result.decoded(True)
+    if not isinstance(result, Pictures):
+        return result
+    cast_by_opencv = isinstance(result, Database) and result.color is not None
+    alike = alike and isinstance(result, Database)
+    return replace(result, upright=cast_by_opencv if exif is None else exif, alike=alike)
 
 
 def _of_folder(path: str) -> type[Source] | None:

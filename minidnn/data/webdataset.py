@@ -39,7 +39,7 @@ class WebDataset(Pictures):
 
     def open(self):
         files = self._files()
-        return _Members(self.path, [_opened(path) for path in files], self.channels())
+        return _Members(self.path, [_opened(path) for path in files], self.channels()).of(self)
 
     def _files(self) -> list[str]:
         if os.path.exists(self.path) and not os.path.isdir(self.path):

@@ -47,8 +47,9 @@ def understand(
     loss:    whether a net that has no loss gets one; that of an ONNX model has one wherever there is a solver
 
     The parameters are None for a net without `fields`, and it has no tests. A solver's net is looked for in the folder
-    of the solver file, then in the working folder, then among the shipped ones. Raises InvalidFile with every error of
-    a file, and NoSuchModel for an unknown name. Raises InvalidInput for a solver without a net.
+    of the solver file, then in the working folder (of a .prototxt the other way round, as in Caffe), then among the
+    shipped ones. Raises InvalidFile with every error of a file, and NoSuchModel for an unknown name. Raises
+    InvalidInput for a solver without a net.
     """
     nets = _understood(source, fields, batch, dropped, loss)
     if not loss:
@@ -122,7 +123,7 @@ def _of_net(net: Net, fields: Mapping[str, Any], batch: int | None) -> Nets:
 
 def _found(document: Document, field: str, path: str, beside: Path, batch: int | None) -> Net:
     """The net of that path, which a solver's field names. Raises InvalidFile if there is none."""
-    places = [beside / path, Path(path)]
+    places = [Path(path), beside / path] if document.of_caffe else [beside / path, Path(path)]
     result: Path | Net | None = next((place for place in places if zoo.files.there(place)), None)
     if result is None:
         with contextlib.suppress(zoo.NoSuchModel):

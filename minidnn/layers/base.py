@@ -139,6 +139,7 @@ class Layer:
     unnamed: ClassVar[bool] = False  # whether a file may leave out the top, which then has the layer's name
     needs: ClassVar[tuple[str, ...]] = ()  # fields of `param` that the message leaves out for other types
     also: ClassVar[tuple[str, ...]] = ()  # further message fields of the type, which a layer reads from `spec`
+    refuses: ClassVar[tuple[str, ...]] = ()  # messages of other types that Caffe refuses for it, too
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, if the schema has none
     batch_field: ClassVar[str | None] = None  # the field of `param` that holds the batch size
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class

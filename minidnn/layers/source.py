@@ -201,6 +201,7 @@ class HDF5Data(_Batches):
 
     type = "HDF5Data"
     field_name = "hdf5_data_param"
+    refuses = ("transform_param",)
     tops = (1, None)
 
     rows: Sequence[Shape]  # of each top, of one sample; `ask` sets it

@@ -77,10 +77,16 @@ def _made(layer: LayerParameter) -> str:
     kind = LAYERS[layer.type]
     if not issubclass(kind, Data):
         return ""
-    param, change = kind(layer, getattr(layer, str(kind.field_name)), "TRAIN").source
+    _, change = kind(layer, getattr(layer, str(kind.field_name)), "TRAIN").source
     sides = (change.crop_size,) * 2 if change.crop_size else change.resize
-    grey = change.force_gray or not getattr(param, "is_color", True)
-    return f"{len(change.mean_value) or (1 if grey else 3)}x{sides[0]}x{sides[1]}" if len(sides) == 2 else ""
+    return f"{len(change.mean_value) or (1 if _grey(layer) else 3)}x{sides[0]}x{sides[1]}" if len(sides) == 2 else ""
+
+
+def _grey(layer: LayerParameter) -> bool:
+    """Whether the layer makes images of one channel of any."""
+    if layer.image_data_param is not None:
+        return not layer.image_data_param.is_color
+    return layer.transform_param.force_gray
 
 
 def remedies(parameter: NetParameter, shapes_of: Shapes) -> Iterator[tuple[str, str]]:
@@ -91,8 +97,7 @@ def remedies(parameter: NetParameter, shapes_of: Shapes) -> Iterator[tuple[str, 
         if not kind.inputs or _made(layer) or not _absent(layer, shapes_of):
             continue
         param, change = getattr(layer, str(kind.field_name)), layer.transform_param
-        grey = change.force_gray or not getattr(param, "is_color", True)
-        channels = len(change.mean_value) if len(change.mean_value) > 1 else 1 if grey else "C"
+        channels = len(change.mean_value) if len(change.mean_value) > 1 else 1 if _grey(layer) else "C"
         images = issubclass(kind, Data)
         for top in layer.top[:1] if images else (top for top in layer.top if top != "label"):
             yield top, f"{param.batch_size},{f'{channels},H,W' if images else 'K'}"

@@ -7,6 +7,7 @@ tensors and shapes.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from minidnn.nets import dataless
 from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.nets.loss import has_loss, lacking
+from minidnn.nets.located import located, nowhere
 from minidnn.nets.sharing import owners
 from minidnn.schema import (
     PHASES,
@@ -108,6 +110,7 @@ class Net:
     def _take(self, checked: CheckedNet, batch: int | None = None, new: bool = True) -> None:
         """`new`: whether the net is new; of one that is changed, a phase is resolved when it is used."""
         parameter = checked.parameter if batch is None else _with_batch(checked.parameter, batch)
+        parameter = located(parameter, os.path.dirname(checked.document.source)) if new else parameter
         self.parameter = parameter
         self.name = parameter.name
         self.layers: tuple[LayerParameter, ...] = parameter.layer
@@ -252,20 +255,28 @@ class Net:
         return self._resolve(phase, state, format)
 
     def _resolve(self, phase: str, state: NetState, format: str) -> Graph:
+        from minidnn.data import DataError
+
         document = self._checked.document
         here = {id(layer): path for layer, path in zip(self.layers, self._checked.paths, strict=True)}
-        return resolve(
-            self.name or "",
-            phase,
-            [layer for layer in self.layers if layer.included(phase, state)],
-            LAYERS,
-            lambda layer: document.place(here[id(layer)]),
-            _shapes,
-            owners(self.layers),
-            self.force_backward,
-            format,
-            document.place(self._checked.at),
-        )
+        try:
+            return resolve(
+                self.name or "",
+                phase,
+                [layer for layer in self.layers if layer.included(phase, state)],
+                LAYERS,
+                lambda layer: document.place(here[id(layer)]),
+                _shapes,
+                owners(self.layers),
+                self.force_backward,
+                format,
+                document.place(self._checked.at),
+            )
+        except DataError as error:
+            folder = os.path.dirname(document.source)
+            if folder in ("", ".") or not nowhere(self.parameter):
+                raise
+            raise DataError(f"{error} (relative paths start at the working folder, or else at {folder})") from error
 
     def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
         """The first values of the phase's parameters by tensor name, float32. They depend on seed and name alone."""

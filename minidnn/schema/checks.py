@@ -264,7 +264,10 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     given, extra = dict(data), {}
     for field in list(given):
         if field in own or field in messages():
-            if known and field not in takes and document.of_caffe:  # Caffe reads the type's own message alone
+            refused = known and field in getattr(types[kind], "refuses", ())
+            if (
+                known and field not in takes and document.of_caffe and not refused
+            ):  # Caffe reads the type's own message alone
                 document.note((*at, field), f"is not for layer type {kind}: ignored, as Caffe does")
                 del given[field]
             elif known and field not in takes:

@@ -47,6 +47,7 @@ class TransformationParameter(Message):
     force_gray: bool = field(7, False)
     resize: Repeated[Positive] = field(OURS, ())  # the shorter side, or height and width; data/augment.py has these
     channel_order: Literal["BGR", "RGB"] = field(OURS + 1, "BGR")  # of decoded images; BGR is Caffe's
+    exif: bool | None = field(OURS + 8, None)  # turn JPEGs as EXIF says; None: as Caffe does on OpenCV
     crop_area: Repeated[Annotated[float, Field(gt=0, le=1)]] = field(OURS + 2, ())  # from here on in TRAIN only
     crop_ratio: Repeated[Annotated[float, Field(gt=0)]] = field(OURS + 3, (3 / 4, 4 / 3))
     rotation: Annotated[float, Field(ge=0, le=180)] = field(OURS + 4, 0.0)
@@ -130,6 +131,8 @@ class MemoryDataParameter(Message):
     channels: Positive = field(2)
     height: Positive = field(3)
     width: Positive = field(4)
+    source: str = field(OURS, "", obeyed=False)  # a fork's, whose data the caller gives here
+    share_in_parallel: bool = field(OURS + 1, True, obeyed=False)
 
 
 class ParameterParameter(Message):
