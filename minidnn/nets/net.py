@@ -24,8 +24,8 @@ from minidnn.layers.rows import Rows, of
 from minidnn.nets import dataless
 from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
-from minidnn.nets.loss import has_loss, lacking
 from minidnn.nets.located import located, nowhere
+from minidnn.nets.loss import has_loss, lacking
 from minidnn.nets.sharing import owners
 from minidnn.schema import (
     PHASES,
