@@ -13,6 +13,7 @@ from tests.fuzz.kinds import (
     lmdb,
     net,
     npz,
+    onnx,
     pictures,
     plan,
     prototxt,
@@ -23,6 +24,6 @@ from tests.fuzz.kinds import (
     yaml,
 )
 
-NETS = (arguments, yaml, prototxt, net, solver, plan, snapshot, caffe, gpu, training)
+NETS = (arguments, yaml, prototxt, net, solver, plan, snapshot, caffe, onnx, gpu, training)
 DATA = (npz, idx, hdf5, lmdb, tar, pictures, cifar)
 KINDS: dict[str, Kind] = {module.KIND.name: module.KIND for module in (*NETS, *DATA)}
