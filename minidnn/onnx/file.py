@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.errors import BadInput
+from minidnn.files import regular
 from minidnn.onnx.node import Refused
 from minidnn.onnx.package import onnx
 from minidnn.onnx.tensors import array, kind_of
@@ -66,13 +66,9 @@ def _content(path: str | Path) -> bytes:
 
 
 def _opened(path: str | Path) -> tuple[int, int]:
-    """(handle, size) of a file. Raises Refused if it is no regular one, such as a pipe that nobody writes to."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    status = os.fstat(handle)
-    if stat.S_ISREG(status.st_mode):
-        return handle, status.st_size
-    os.close(handle)
-    raise Refused(f"{path} is no regular file")
+    """(handle, size) of a regular file. Raises OSError."""
+    handle = regular.handle(os.fspath(path), os.O_RDONLY)
+    return handle, os.fstat(handle).st_size
 
 
 def _parsed(content: bytes) -> Any:
