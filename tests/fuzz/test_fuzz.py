@@ -19,8 +19,9 @@ from tests.fuzz import corpus, limits
 from tests.fuzz.attempt import attempt
 from tests.fuzz.board import COUNTS, Board
 from tests.fuzz.kind import Fault, Kind, command, printable, readable, refused, strictly
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import KINDS, cifar, hdf5, lmdb, pictures, tar
 from tests.fuzz.known import known
+from tests.fuzz.samples import packed
 from tests.fuzz.watch import Watch
 from tests.fuzz.worker import Worker
 from tests.support.examples import TIMES
@@ -55,6 +56,23 @@ def test_every_input_is_accepted_or_refused_in_words(kind, tmp_path):
 
     run()
     assert tells == {True, False}, "some are accepted and some refused"
+
+
+@pytest.mark.parametrize("module", [hdf5, lmdb, tar, pictures, cifar], ids=lambda module: module.KIND.name)
+def test_every_good_file_is_read_as_its_samples_and_every_bad_one_refused(module, tmp_path):
+    wrong = []
+    for number, good in enumerate(module.goods()):
+        try:
+            accepted = attempt(module.KIND, packed(number, good.data), tmp_path)
+            assert accepted if good.samples else not accepted or good.samples is not None
+        except Exception as error:
+            wrong.append(f"{good.name}: {type(error).__name__}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pictures_that_promise_much_take_little(tmp_path):
+    for suffix, data in pictures.bombs():
+        attempt(pictures.KIND, packed(253, suffix.encode() + b"\0" + data), tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "path"), CORPUS, ids=[f"{kind}-{path.name}" for kind, path in CORPUS])

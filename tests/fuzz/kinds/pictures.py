@@ -36,7 +36,7 @@ ENCODERS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("ppm", "PPM", "RGB", {}), ("pgm", "PPM", "L", {}), ("pbm", "PPM", "1", {}),
 ]  # fmt: skip
 # What Pillow also opens, by its content; none of these is read, whatever its name.
-OTHERS = {"ICO": "RGB", "TGA": "RGB", "PCX": "RGB", "SGI": "RGB", "DDS": "RGB", "JPEG2000": "RGB", "IM": "RGB",
+OTHERS = {"ICO": "RGB", "TGA": "RGB", "PCX": "RGB", "SGI": "RGB", "DDS": "RGB", "JPEG2000": "RGB",
           "SPIDER": "F", "MSP": "1", "XBM": "1", "QOI": "RGB", "EPS": "RGB", "PDF": "RGB"}  # fmt: skip
 PIECES = [PNG, b"\xff\xd8\xff\xe0", b"\xff\xd9", b"\xff\xda", b"\xff\xc0", b"\xff\xc2", b"II*\0", b"MM\0*", b"GIF89a",
           b"\x3b", b"\x2c",
