@@ -6,17 +6,24 @@ import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import even, image
+from minidnn.onnx.ops.elements import scaled, total
+from minidnn.onnx.weight import Weight, axes_of, constant, count
 
 
 def conv(r: Reader, node: Node) -> None:
-    w = r.constant(node.inputs[1], "weight")
-    bias = [r.constant(node.input(2), "bias")] if node.input(2) else []
+    w, bias = r.needed(node.inputs[1], "weight"), _bias(r, node)
     size = image(r.shape(node.inputs[0]))[2:]
     stride, dilation = node.get("strides", [1, 1]), node.get("dilations", [1, 1])
     pad = even(node, size, w.shape[2:], stride, dilation)
     fields = _geometry(w.shape[0], w.shape[2:], stride, pad, dilation, node.get("group", 1), bool(bias))
     top = r.layer("Convolution", [r.blob(node.inputs[0])], [w, *bias], name=node.name, convolution_param=fields)
     r.gives(node, top)
+
+
+def _bias(r: Reader, node: Node) -> list[Weight]:
+    """The bias of a convolution, if it has one that says something."""
+    bias = r.needed(node.input(2), "bias") if node.input(2) else None
+    return [] if bias is None or (not bias.trained and not bias.numbers.any()) else [bias]
 
 
 def _geometry(outputs, kernel, stride, pad, dilation, group, bias) -> dict[str, object]:
@@ -35,8 +42,7 @@ def _geometry(outputs, kernel, stride, pad, dilation, group, bias) -> dict[str, 
 
 
 def conv_transpose(r: Reader, node: Node) -> None:
-    w = r.constant(node.inputs[1], "weight")
-    bias = [r.constant(node.input(2), "bias")] if node.input(2) else []
+    w, bias = r.needed(node.inputs[1], "weight"), _bias(r, node)
     shape = image(r.shape(node.inputs[0]))
     group, kernel = node.get("group", 1), w.shape[2:]
     stride, dilation = node.get("strides", [1, 1]), node.get("dilations", [1, 1])
@@ -61,50 +67,74 @@ def conv_transpose(r: Reader, node: Node) -> None:
 def gemm(r: Reader, node: Node) -> None:
     """alpha A' B' + beta C: an InnerProduct if B is known, else a MatMul and a sum."""
     a, b = node.inputs[:2]
-    c, alpha, beta = node.input(2), node.get("alpha", 1.0), node.get("beta", 1.0)
-    weight = r.known(b)
-    addend = None if not c else r.known(c)
-    if weight is not None and not node.get("transA", 0) and (not c or (addend is not None and _per_output(addend))):
-        w = alpha * (weight if node.get("transB", 0) else weight.T)
-        bias = [] if addend is None else [np.broadcast_to(beta * addend.reshape(-1), (w.shape[0],))]
-        r.gives(node, _inner_product(r, r.blob(a), w, bias, node.name))
-        return
-    message: dict[str, object] = {
-        "transpose_a": bool(node.get("transA", 0)),
-        "transpose_b": bool(node.get("transB", 0)),
-    }
-    message |= {"scale": float(alpha)} if alpha != 1 else {}
-    top = r.layer("MatMul", [r.blob(a), r.blob(b)], name=node.name, matmul_param=message)
+    c, alpha, beta = node.input(2), float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
+    weight, addend = r.weight(b), r.weight(c) if c else None
+    if weight is not None and not node.get("transA", 0) and not (weight.trained and alpha != 1):
+        w = weight if node.get("transB", 0) else weight.transposed((1, 0))
+        w = w if alpha == 1 else constant(alpha * w.numbers)
+        bias = _per_output(addend, w.shape[0], beta)
+        top = _inner_product(r, r.blob(a), w, [bias] if bias else [], node.name)
+        c = "" if bias else c
+    else:
+        message: dict[str, object] = {
+            "transpose_a": bool(node.get("transA", 0)),
+            "transpose_b": bool(node.get("transB", 0)),
+        }
+        message |= {"scale": alpha} if alpha != 1 else {}
+        top = r.layer("MatMul", [r.blob(a), r.blob(b)], name=node.name, matmul_param=message)
     if c:
-        from minidnn.onnx.ops.elements import scaled, total
-
-        other = r.blob(c) if beta == 1 else scaled(r, r.blob(c), float(beta), node.name)
+        other = r.blob(c) if beta == 1 else scaled(r, r.blob(c), beta, node.name)
         top = total(r, top[0], other, node.name)
     r.gives(node, top)
 
 
-def _per_output(c: np.ndarray) -> bool:
-    return c.size == 1 or c.ndim == 1 or (c.ndim == 2 and c.shape[0] == 1)
+def _per_output(c: Weight | None, outputs: int, beta: float) -> Weight | None:
+    """C as the bias of an InnerProduct; None if it is none."""
+    if c is None or (c.trained and beta != 1):
+        return None
+    if not c.trained and (c.size == 1 or c.shape in ((outputs,), (1, outputs))):
+        return constant(np.broadcast_to(beta * c.numbers.reshape(-1), (outputs,)), c.name if beta == 1 else "")
+    return c.reshaped((outputs,)) if c.shape in ((outputs,), (1, outputs)) else None
 
 
-def _inner_product(r: Reader, x: str, w: np.ndarray, bias: list[np.ndarray], name: str) -> list[str]:
+def _inner_product(r: Reader, x: str, w: Weight, bias: list[Weight], name: str) -> list[str]:
+    """x w' + bias. A parameter that other layers read, too, lies as it does in the file."""
     fields: dict[str, object] = {"num_output": int(w.shape[0])}
     fields |= {"bias_term": False} if not bias else {}
     axis = len(r.shapes[x]) - 1
     fields |= {"axis": axis} if axis != 1 else {}
+    if w.turns and w.trained and w.name in r.shared:
+        w = w.transposed((1, 0))
+        fields["transpose"] = True
     return r.layer("InnerProduct", [x], [w, *bias], name=name, inner_product_param=fields)
 
 
 def matmul(r: Reader, node: Node) -> None:
     a, b = node.inputs
-    weight = r.known(b)
-    if weight is not None and weight.ndim == 2 and len(r.shape(a)) >= 2:
-        r.gives(node, _inner_product(r, r.blob(a), weight.T, [], node.name))
+    first, second = r.weight(a) if not r.is_blob(a) else None, r.weight(b)
+    if second is not None and len(second.shape) == 2 and len(r.shape(a)) >= 2:
+        r.gives(node, _inner_product(r, r.blob(a), second.transposed((1, 0)), [], node.name))
+        return
+    if first is not None and len(first.shape) == 2 and len(r.shape(b)) >= 2:  # a b = (b' a')'
+        x = _turned(r, r.blob(b), node.name)
+        r.gives(node, [_turned(r, _inner_product(r, x, first, [], node.name)[0], node.name)])
         return
     one, other = r.blob(a), r.blob(b)
-    if len(r.shapes[one]) < 2 or r.shapes[one][:-2] != r.shapes[other][:-2]:
-        raise Refused(f"a MatMul of shapes {r.shapes[one]} and {r.shapes[other]}: the axes before the last two differ")
+    before = r.shapes[one]
+    if len(before) > 2 and len(r.shapes[other]) == 2:
+        one = r.in_shape(one, (count(before[:-1]), before[-1]), f"{node.name}_rows")
+        (top,) = r.layer("MatMul", [one, other], name=node.name)
+        r.gives(node, [r.in_shape(top, (*before[:-1], r.shapes[other][-1]), f"{node.name}_shaped")])
+        return
+    if len(before) < 2 or before[:-2] != r.shapes[other][:-2]:
+        raise Refused(f"a MatMul of shapes {before} and {r.shapes[other]}: the axes before the last two differ")
     r.gives(node, r.layer("MatMul", [one, other], name=node.name))
+
+
+def _turned(r: Reader, x: str, name: str) -> str:
+    """The blob with its last two axes exchanged."""
+    order = list(axes_of(r.shapes[x]))
+    return r.layer("Permute", [x], name=f"{name}_turned", permute_param={"order": order})[0]
 
 
 OPS = {"Conv": conv, "ConvTranspose": conv_transpose, "Gemm": gemm, "MatMul": matmul}
