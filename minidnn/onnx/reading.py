@@ -77,9 +77,13 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
                     reader.whole.add(value.name)
             except Refused as reason:
                 problems.append(f"{source}: input {value.name!r}: {reason}")
+    wanted = {o.name for o in graph.output} | _read(graph)
     lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed
     for k, proto in enumerate(graph.node):
         node = Node(proto, version, _name(proto, reader))
+        node.outputs = [name if name in wanted else "" for name in node.outputs]
+        if not any(node.outputs):
+            continue
         if lost.intersection(node.inputs):
             lost.update(node.outputs)
             continue
@@ -106,6 +110,22 @@ def _one(reader: Reader, node: Node) -> None:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
     else:
         OPS[node.type](reader, node)
+        if node.overlooked:
+            said = ", ".join(f"{k} = {node.attributes[k]}" for k in node.overlooked)
+            raise Refused(
+                f"minidnn knows no meaning of {said} there; leave it out, or convert the model to a newer opset"
+            )
+
+
+def _read(graph: Any) -> set[str]:
+    """The values that nodes read, those of graphs within nodes included."""
+    result: set[str] = set()
+    for node in graph.node:
+        result.update(name for name in node.input if name)
+        for a in node.attribute:
+            for within in (a.g, *a.graphs):
+                result |= _read(within) | {o.name for o in within.output}
+    return result
 
 
 def _fold(reader: Reader, node: Node) -> None:
