@@ -19,6 +19,10 @@ from minidnn.schema import Document, InvalidFile, check_net
 Weights = dict[str, np.ndarray]  # "<layer>/<blob>" -> float32, in Caffe's shapes
 
 
+# What changes no value that minidnn computes: memory in version 1, random numbers, the order of indices, 8-bit formats.
+UNUSED = ("consumed_inputs", "seed", "storage_order", "saturate", "round_mode")
+
+
 class Refused(Exception):
     """A node that no layer computes; `reading` adds which one."""
 
@@ -27,25 +31,42 @@ class Node:
     """A node with its attributes as Python values; `name` names the layers that it becomes."""
 
     def __init__(self, proto: Any, version: int, name: str = "") -> None:
-        helper = onnx().helper
         self.proto, self.version, self.name = proto, version, name
         self.type: str = proto.op_type
         self.inputs: list[str] = list(proto.input)
         self.outputs: list[str] = list(proto.output)
-        result = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
-        self.attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in result.items()}
+        self.attributes = {a.name: _value(a) for a in proto.attribute}
+        self.asked: set[str] = set()
 
     def note(self, name: str) -> str:
         """What PyTorch's exporter notes of the node under this name; "" if it does not."""
         return next((p.value for p in self.proto.metadata_props if p.key == f"pkg.torch.onnx.{name}"), "")
 
     def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
         value = self.attributes.get(name, default)
         return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+    @property
+    def overlooked(self) -> list[str]:
+        """The attributes that no operator's function has asked for, and that are not what they are by default."""
+        rest = [k for k in self.attributes if k not in self.asked and k not in UNUSED]
+        if not rest:
+            return []
+        from onnx import defs
+
+        known = defs.get_schema(self.type, self.version).attributes
+        plain = {k: _value(known[k].default_value) for k in rest if k in known and known[k].default_value.name}
+        return [k for k in rest if k not in plain or plain[k] != self.attributes[k]]
 
     def input(self, i: int) -> str:
         """The i-th input's name; "" if it is left out."""
         return self.inputs[i] if i < len(self.inputs) else ""
+
+
+def _value(attribute: Any) -> Any:
+    value = onnx().helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
 
 
 Handler = Callable[["Reader", Node], None]
@@ -79,7 +100,6 @@ class Reader:
         self.inputs: dict[str, Shape] = {}  # value -> shape, of inputs that a layer may read
         self.whole: set[str] = set()  # inputs of whole numbers: only an Embed reads them
         self.ends: set[str] = set()  # outputs of the graph
-        self.read: set[str] = set()  # values that nodes or the caller read
         self.training = False  # whether some node of the file says that it is in training mode
         self.layers: list[dict[str, Any]] = []
         self.weights: Weights = {}
@@ -251,7 +271,7 @@ class Reader:
 
     def gives(self, node: Node, blobs: Sequence[str]) -> None:
         """The node's outputs are these blobs."""
-        self.blobs.update(zip(node.outputs, blobs, strict=False))
+        self.blobs.update((name, blob) for name, blob in zip(node.outputs, blobs, strict=False) if name)
 
     def finished(self) -> list[dict[str, Any]]:
         """The layers, without what says nothing."""

@@ -147,12 +147,15 @@ def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Gi
     reader.parameters.update(origins.parameters)
     nodes = [Node(proto, version) for proto in origins.nodes]
     reader.ends = {o.name for o in graph.output}
-    reader.read = {name for node in nodes for name in node.inputs} | reader.ends
+    wanted = reader.ends | _read(graph) | {name for node in nodes for name in node.inputs}
     problems = inputs(reader, graph, source, given)
     lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed
-    reader.training = any(_trains(node, graph) for node in nodes)
+    reader.training = any(map(_trains, nodes))
     for k, node in enumerate(nodes):
         node.name = _name(node, reader)
+        node.outputs = [name if name in wanted else "" for name in node.outputs]
+        if not any(node.outputs):
+            continue
         if lost.intersection(node.inputs):
             lost.update(node.outputs)
             continue
@@ -166,7 +169,7 @@ def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Gi
         raise InvalidModel("\n".join(problems))
 
 
-def _trains(node: Node, graph: Any) -> bool:
+def _trains(node: Node) -> bool:
     """Whether a node says that the module was exported as it trains."""
     return node.type == "Dropout" or (node.type == "BatchNormalization" and in_training(node))
 
@@ -185,6 +188,22 @@ def _one(reader: Reader, node: Node) -> None:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
     else:
         OPS[node.type](reader, node)
+        if node.overlooked:
+            said = ", ".join(f"{k} = {node.attributes[k]}" for k in node.overlooked)
+            raise Refused(
+                f"minidnn knows no meaning of {said} there; leave it out, or convert the model to a newer opset"
+            )
+
+
+def _read(graph: Any) -> set[str]:
+    """The values that nodes read, those of graphs within nodes included."""
+    result: set[str] = set()
+    for node in graph.node:
+        result.update(name for name in node.input if name)
+        for a in node.attribute:
+            for within in (a.g, *a.graphs):
+                result |= _read(within) | {o.name for o in within.output}
+    return result
 
 
 def _fold(reader: Reader, node: Node) -> None:

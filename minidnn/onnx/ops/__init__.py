@@ -6,12 +6,13 @@ A function reads a Node and adds layers to a Reader. It raises Refused where no 
 from __future__ import annotations
 
 from minidnn.onnx.node import Handler
-from minidnn.onnx.ops import elements, moves, normalizations, products, windows
+from minidnn.onnx.ops import activations, elements, moves, normalizations, products, windows
 
 OPS: dict[str, Handler] = {
     **products.OPS,
     **windows.OPS,
     **normalizations.OPS,
+    **activations.OPS,
     **elements.OPS,
     **moves.OPS,
 }

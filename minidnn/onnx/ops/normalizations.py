@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from minidnn.layers.base import Shape
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import axis_of, image
+from minidnn.onnx.ops.moves import reshaped
 from minidnn.onnx.weight import Weight, constant
 
 
 def batch_norm(r: Reader, node: Node) -> None:
     """A BatchNorm, and a Scale for gamma and beta. Its sums are such that a step moves the running statistics as ONNX
     and PyTorch move them: with a factor of 1 / (1 - momentum), which is the limit of Caffe's."""
-    if any(name in r.read for name in node.outputs[1:]):
+    if any(node.outputs[1:]):
         raise Refused("its running statistics are no tops of minidnn's BatchNorm")
     if in_training(node):
         r.refuse_training()
@@ -38,7 +40,8 @@ def batch_norm(r: Reader, node: Node) -> None:
 def in_training(node: Node) -> bool:
     """Whether a BatchNormalization normalizes by its batch, as far as the file tells: PyTorch's newer exporter says it
     in a note alone."""
-    return bool(node.get("training_mode", 0)) or "_native_batch_norm_legit_functional" in node.note("fx_node")
+    old = node.version < 7 and not node.get("is_test", 0)
+    return old or bool(node.get("training_mode", 0)) or "_native_batch_norm_legit_functional" in node.note("fx_node")
 
 
 def affine(r: Reader, x: str, gamma: str, beta: str, axis: int, name: str) -> list[str]:
@@ -63,13 +66,54 @@ def _says_nothing(weight: Weight | None, number: float) -> bool:
 
 
 def instance_norm(r: Reader, node: Node) -> None:
-    raise Refused("it adds epsilon within the root; Caffe's MVN, which normalizes so, adds it to the root")
+    x = r.blob(node.inputs[0])
+    top = group_norm(r, x, r.shapes[x][1], float(node.get("epsilon", 1e-5)), f"{node.name}_norm")
+    r.gives(node, affine(r, top, node.inputs[1], node.inputs[2], 1, node.name))
+
+
+def group_norm(r: Reader, x: str, groups: int, eps: float, name: str) -> str:
+    message = {"num_groups": groups} | ({"eps": eps} if eps != 1e-5 else {})
+    return r.layer("GroupNorm", [x], name=name, group_norm_param=message)[0]
+
+
+def group_normalization(r: Reader, node: Node) -> None:
+    """Before version 21 gamma and beta have a number for each group, else one for each channel."""
+    x, groups, eps = r.blob(node.inputs[0]), int(node.get("num_groups")), float(node.get("epsilon", 1e-5))
+    _in_float32(node)
+    shape = r.shapes[x]
+    by_channel = node.version >= 21 or groups == shape[1]
+    if not by_channel:
+        x = reshaped(r, x, [shape[0], groups, math.prod(shape[1:]) // groups], f"{node.name}_groups")
+    x = group_norm(r, x, groups, eps, f"{node.name}_norm")
+    top = affine(r, x, node.inputs[1], node.inputs[2], 1, node.name)
+    r.gives(node, top if by_channel else [reshaped(r, top[0], shape, f"{node.name}_whole")])
+
+
+def rms_norm(r: Reader, node: Node) -> None:
+    """An RMSNorm, and a Scale."""
+    x = r.blob(node.inputs[0])
+    shape = r.shapes[x]
+    axis, eps = axis_of(node.get("axis", -1), shape), float(node.get("epsilon", 1e-5))
+    _in_float32(node)
+    (y,) = r.layer("RMSNorm", [x], name=f"{node.name}_norm", rms_norm_param={"axis": axis, "eps": eps})
+    gamma = r.weight(node.inputs[1])
+    if gamma is None:
+        r.gives(node, affine(r, y, node.inputs[1], "", axis, node.name))
+        return
+    where = {"axis": axis, "num_axes": -1}
+    r.gives(node, r.layer("Scale", [y], [_whole(gamma, shape[axis:])], name=node.name, scale_param=where))
+
+
+def _in_float32(node: Node) -> None:
+    if node.get("stash_type", 1) != 1:
+        raise Refused(f"its stash_type is {node.get('stash_type')}; minidnn computes in float32 (1)")
 
 
 def layer_norm(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
     shape = r.shapes[x]
     axis = axis_of(node.get("axis", -1), shape)
+    _in_float32(node)
     if any(node.outputs[1:]):
         raise Refused("its second and third outputs, mean and deviation, are no tops of minidnn's LayerNorm")
     gamma, beta = r.weight(node.inputs[1]), r.weight(node.input(2)) if node.input(2) else None
@@ -102,5 +146,5 @@ def lrn(r: Reader, node: Node) -> None:
 
 OPS = {
     "BatchNormalization": batch_norm, "InstanceNormalization": instance_norm, "LayerNormalization": layer_norm,
-    "LRN": lrn,
+    "GroupNormalization": group_normalization, "RMSNormalization": rms_norm, "LRN": lrn,
 }  # fmt: skip
