@@ -32,6 +32,7 @@ class Given:
     shapes: Shapes = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     trained: Trained = None
+    whole: bool = False  # whether the model is known to have all that the module has
 
 
 def inputs(reader: Reader, graph: Any, source: str, given: Given) -> list[str]:

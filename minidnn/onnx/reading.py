@@ -93,7 +93,7 @@ def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Rea
     if origins.problems and loss:
         raise InvalidModel("\n".join(f"{source}: {p}; {remedy(model)}" for p in origins.problems))
     notes += [f"{source}: not to be trained: {p}; {remedy(model)}" for p in origins.problems]
-    if exported_for_inference(result, model):
+    if not given.whole and exported_for_inference(result, model):
         notes.append(
             f"{source}: it was exported for inference, so that it has no Dropout even if the module has; "
             f"if it has, {remedy(model)}"

@@ -80,7 +80,7 @@ def agreement(module: nn.Module, samples: tuple, classes: int | None, how: str) 
     module = undropped(module)
     target = _target(module, samples, classes)
     data = _data(reading.net, samples, target)
-    names = shared_names(module)
+    names = shared_names(module, reading.places)
     trained = trained_blobs(reading.net)
     unequal = [n for n, p in names.items() if not _begins_as(reading, n, p)]
     forward, gradients = _gradients(reading, module, samples, target, data)
@@ -99,10 +99,13 @@ def undropped(module: nn.Module) -> nn.Module:
     return module
 
 
-def shared_names(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters, each once, by the last of its names, which is the one that an export gives it."""
-    last = {id(p): name for name, p in module.named_parameters(remove_duplicate=False)}
-    return {last[id(p)]: p for p in module.parameters()}
+def shared_names(module: nn.Module, places: Any) -> dict[str, nn.Parameter]:
+    """The parameters, each once, by that of its names which the file has, if it has one."""
+    result: dict[str, nn.Parameter] = {}
+    for p in module.parameters():
+        names = [name for name, q in module.named_parameters(remove_duplicate=False) if q is p]
+        result[next((n for n in names if n in places), names[0])] = p
+    return result
 
 
 def trained_blobs(net: Net) -> set[str]:
@@ -175,7 +178,7 @@ def _gradients(reading, module, samples, target, data) -> tuple[float, float]:
         state = session.state()
     values = {name.replace(".grad", "").rpartition(".")[0] + "/" + name.replace(".grad", "").rpartition(".")[2]: v
               for name, v in state.items() if name.endswith(".grad")}  # fmt: skip
-    theirs = shared_names(module)
+    theirs = shared_names(module, reading.places)
     largest = max(float(p.grad.abs().max()) for p in theirs.values())
     worst = 0.0
     for name, p in theirs.items():
@@ -196,7 +199,7 @@ def _steps(reading, module, samples, target, data, names, kind: str, steps: int 
     for _ in range(steps):
         optimizer.zero_grad()
         _loss(module, samples, target).backward()
-        heard = {name: g & heard[name] if heard else g for name, g in _heard(module).items()}
+        heard = {name: g & heard[name] if heard else g for name, g in _heard(module, reading).items()}
         optimizer.step()
     with minidnn.Solver(
         _without_dropout(reading.net), data=data, type=kind, max_iter=steps, lr_policy="fixed", device="cpu", **fields
@@ -204,7 +207,7 @@ def _steps(reading, module, samples, target, data, names, kind: str, steps: int 
         solver.step(steps)
         values = solver.session.weights()
     worst = 0.0
-    for name, p in shared_names(module).items():
+    for name, p in shared_names(module, reading.places).items():
         before, after = names[name].detach().numpy(), p.detach().numpy()
         scale = max(float(np.abs(after).max()), float(np.abs(after - before).max()), 1e-2)
         difference = np.abs(_at(reading, name, values, p) - after)[heard[name]]
@@ -217,9 +220,9 @@ def _steps(reading, module, samples, target, data, names, kind: str, steps: int 
     return worst
 
 
-def _heard(module: nn.Module) -> dict[str, np.ndarray]:
+def _heard(module: nn.Module, reading: Reading) -> dict[str, np.ndarray]:
     """Which numbers have a gradient that is no rounding error: by the others, such as those that a softmax or a
     normalization takes out again, AdamW steps by chance."""
-    gradients = {name: np.abs(p.grad.numpy()) for name, p in shared_names(module).items()}
+    gradients = {name: np.abs(p.grad.numpy()) for name, p in shared_names(module, reading.places).items()}
     largest = max(g.max() for g in gradients.values())
     return {name: g > 1e-4 * largest for name, g in gradients.items()}

@@ -203,7 +203,7 @@ class UNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.time = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(4, 8)
-        self.down1, self.half, self.down2 = UNetBlock(8, 8), nn.Conv2d(8, 8, 3, 2, 1), UNetBlock(8, WIDTH)
+        self.down1, self.shrink, self.down2 = UNetBlock(8, 8), nn.Conv2d(8, 8, 3, 2, 1), UNetBlock(8, WIDTH)
         self.norm1, self.attention = nn.GroupNorm(4, WIDTH), Attention()
         self.up1, self.up2 = UNetBlock(WIDTH, 8), UNetBlock(WIDTH, 8)
         self.norm2, self.out = nn.GroupNorm(4, 8), nn.Conv2d(8, 3, 3, padding=1)
@@ -211,7 +211,7 @@ class UNet(nn.Module):
     def forward(self, x, time):
         time = self.time(time)
         a = self.down1(self.stem(x), time)
-        b = self.down2(self.half(a), time)
+        b = self.down2(self.shrink(a), time)
         b = b + self.attention(self.norm1(b).flatten(2).transpose(1, 2)).transpose(1, 2).reshape(b.shape)
         up = F.interpolate(self.up1(b, time), scale_factor=2.0, mode="nearest")
         return self.out(F.silu(self.norm2(self.up2(torch.cat([up, a], 1), time))))

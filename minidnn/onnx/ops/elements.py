@@ -94,6 +94,8 @@ def _with_weight(r: Reader, node: Node, x: str, weight: Weight, is_first: bool) 
         return False
     if changed and not is_first:
         numbers = weight.numbers.astype(np.float32)
+        if weight.size > 1:
+            r.frozen[weight.name] = weight.shape
         weight = constant(1 / numbers if product else -numbers)
     if weight.size == 1 and not weight.trained and len(weight.shape) <= len(r.shapes[blob]):
         _by_number(r, node, blob, float(weight.numbers.reshape(())), is_first)
