@@ -72,7 +72,7 @@ def convert(
         raise InvalidInput(f"{source} holds no net: {goal.suffix} cannot be made of it")
     made = result if isinstance(result, Net) else zoo.files.read(result, dropped=dropped)
     _write(goal, to.net_text(made))
-    notes = list(_foreign(made.parameter, goal))
+    notes = [*made.notes, *_foreign(made.parameter, goal)]
     return Conversion(file=str(target), what="net", name=made.name or "", count=len(made.layers), notes=notes)
 
 
@@ -211,7 +211,7 @@ def _write_safetensors(path: Path, net: Net, weights: Named, layout: Layout) -> 
 
 
 def _onnx_weights(path: Path) -> Named:
-    return {name: of(values) for name, values in onnx.read(path)[1].items()}
+    return {name: of(values) for name, values in onnx.read(path, notes=[])[1].items()}
 
 
 def _write_onnx(path: Path, net: Net, weights: Named, layout: Layout) -> None:

@@ -76,7 +76,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale.backward_data",
         "scale.backward_filter",
     ),
-    # LayerNorm, MVN, Normalize: shift and scale each row by its own mean and size
+    # LayerNorm, GroupNorm, RMSNorm, MVN, Normalize: shift and scale each row by its own mean and size
     "row_norm": ("row_norm.forward", "row_norm.backward_data", "row_norm.backward_filter"),
     # a few numbers for each row: its sum, its largest elements
     "summary": ("reduction.forward", "reduction.backward", "argmax.forward"),

@@ -30,6 +30,7 @@ from minidnn.layers.infogain import InfogainLoss
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
 from minidnn.layers.matmul import MatMul
+from minidnn.layers.pad import Pad
 from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
@@ -38,7 +39,7 @@ from minidnn.layers.reduction import Reduction
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
-from minidnn.layers.row_norm import MVN, LayerNorm, Normalize
+from minidnn.layers.row_norm import MVN, GroupNorm, LayerNorm, Normalize, RMSNorm
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
@@ -46,7 +47,24 @@ from minidnn.layers.source import Data, DummyData, HDF5Data, ImageData, Input, M
 from minidnn.layers.split import Silence, Split
 from minidnn.layers.spp import SPP
 from minidnn.layers.tile import Tile
-from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Mish, Power, Sigmoid, Swish, TanH, Threshold
+from minidnn.layers.unary import (
+    BNLL,
+    ELU,
+    GELU,
+    AbsVal,
+    Clip,
+    Erf,
+    Exp,
+    HardSigmoid,
+    HardSwish,
+    Log,
+    Mish,
+    Power,
+    Sigmoid,
+    Swish,
+    TanH,
+    Threshold,
+)
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -55,10 +73,11 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, LayerNorm, MVN, Normalize, Embed, Reduction, ArgMax,
-        Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
+        MatMul, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction, ArgMax,
+        Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,
+        Erf, HardSigmoid, HardSwish,
         Deconvolution, Bias, SPP, Interp, Upsample,
         SigmoidCrossEntropyLoss, EuclideanLoss, SmoothL1Loss, HingeLoss, ContrastiveLoss, InfogainLoss,
         MultinomialLogisticLoss,

@@ -1,5 +1,5 @@
 """Functions of single elements without parameters: Sigmoid, TanH, ELU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold,
-Swish, Mish and GELU."""
+Swish, Mish, GELU, Erf, HardSigmoid and HardSwish."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ READS = {
     "mish": "x",
     "gelu": "x",
     "gelu_tanh": "x",
+    "erf": "x",
+    "hard_sigmoid": "x",  # alpha strictly between the bounds; y is the same at a bound and beyond it
+    "hard_swish": "x",
 }
 
 
@@ -197,6 +200,36 @@ class GELU(Unary):
 
     def attrs(self) -> UnaryAttrs:
         return UnaryAttrs("gelu" if self.param.approximate == "NONE" else "gelu_tanh")
+
+
+class Erf(Unary):
+    """y = the error function of x, 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Ours, not Caffe's."""
+
+    type = "Erf"
+    keeps_sign = True
+
+    def attrs(self) -> UnaryAttrs:
+        return UnaryAttrs("erf")
+
+
+class HardSigmoid(Unary):
+    """y = alpha x + beta, but at least 0 and at most 1. Ours, not Caffe's. PyTorch's has an alpha of 1/6."""
+
+    type = "HardSigmoid"
+    field_name = "hard_sigmoid_param"
+
+    def attrs(self) -> UnaryAttrs:
+        return UnaryAttrs("hard_sigmoid", (self.param.alpha, self.param.beta))
+
+
+class HardSwish(Unary):
+    """y = x times HardSigmoid with an alpha of 1/6 and a beta of 1/2. Ours, not Caffe's (Howard et al., "Searching for
+    MobileNetV3", arXiv 1905.02244)."""
+
+    type = "HardSwish"
+
+    def attrs(self) -> UnaryAttrs:
+        return UnaryAttrs("hard_swish")
 
 
 def logarithm(base: float) -> float:

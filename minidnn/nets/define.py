@@ -31,7 +31,8 @@ COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "Accuracy": "accuracy", "Input": "data", "BatchReindex": "reindex",
-    "LayerNorm": "ln", "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up", **dict.fromkeys(LOSSES, "loss"),
+    "LayerNorm": "ln", "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up", "GroupNorm": "gn",
+    **dict.fromkeys(LOSSES, "loss"),
 }  # fmt: skip
 ONCE = (*LOSSES, "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
 # default tops of types that have not one

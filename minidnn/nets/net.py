@@ -6,11 +6,13 @@ tensors and shapes.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,6 +60,9 @@ class Net:
     name: str | None = None  # a subclass may set these three; its name is the class's by default
     force_backward: bool = False  # whether gradients of the data are computed, too
     state: ClassVar[Mapping[str, Any]] = {}  # level and stages, such as {"stage": ["deploy"]}
+    weights: Mapping[str, np.ndarray] = MappingProxyType({})
+    origin: str = ""
+    _notes: tuple[str, ...] = ()
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
         """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
@@ -102,9 +107,15 @@ class Net:
         return Net._of(check_net(document, LAYERS, at), batch)
 
     @staticmethod
-    def _of(checked: CheckedNet, batch: int | None, new: bool = True) -> Net:
+    def _of(checked: CheckedNet, batch: int | None) -> Net:
         net = Net.__new__(Net)
-        net._take(checked, batch, new)
+        net._take(checked, batch)
+        return net
+
+    def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
+        """This net with other fields, and the same first values."""
+        net = copy.copy(self)
+        net._take(replace(self._checked, parameter=parameter), batch, new=False)
         return net
 
     def _take(self, checked: CheckedNet, batch: int | None = None, new: bool = True) -> None:
@@ -115,8 +126,6 @@ class Net:
         self.name = parameter.name
         self.layers: tuple[LayerParameter, ...] = parameter.layer
         self.force_backward = parameter.force_backward
-        self.weights: Mapping[str, np.ndarray] = {}
-        self.origin, self._notes = "", tuple[str, ...]()
         self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
         self._resolved = {phase: graph for phase in PHASES if new and (graph := self._first(phase))}
@@ -188,13 +197,9 @@ class Net:
         own = [plain(layer) for layer in self.layers if replaced is None or layer.name != replaced.name]
         document = Document({**_file(self.parameter), "layer": [*own, *layers]}, what=graph.place)
         what = f"{layers[-1]['type']} of {' and '.join(layers[-1]['bottom'])}"
-        notes = [*self.notes, f"{graph.place}: net {graph.name} has no loss: {what} is added"]
-        return Net.from_document(document).with_weights(self.weights, self.origin, notes)
-
-    def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
-        """This net with other fields."""
-        result = Net._of(replace(self._checked, parameter=parameter), batch, new=False)
-        result.weights, result.origin, result._notes = self.weights, self.origin, self._notes
+        result = copy.copy(self)
+        result._notes = (*self.notes, f"{graph.place}: net {graph.name} has no loss: {what} is added")
+        result._take(check_net(document, LAYERS))
         return result
 
     def to_yaml(self) -> str:

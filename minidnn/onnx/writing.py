@@ -16,6 +16,7 @@ import numpy as np
 
 from minidnn.errors import BadInput
 from minidnn.files.replace import replacing
+from minidnn.layers.pad import around
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
 from minidnn.onnx.package import onnx
@@ -316,6 +317,16 @@ def clip(w: Writer, node: Node) -> None:
     w.add("Clip", node, [*w.bottoms(node), *bounds], w.tops(node))
 
 
+def hard_sigmoid(w: Writer, node: Node) -> None:
+    p = node.layer.param
+    w.add("HardSigmoid", node, w.bottoms(node), w.tops(node), alpha=p.alpha, beta=p.beta)
+
+
+def pad(w: Writer, node: Node) -> None:
+    before, after = around(node.layer.param, node.bottoms[0].tensor.shape)
+    w.add("Pad", node, [*w.bottoms(node), _ints(w, node, "pads", [*before, *after])], w.tops(node))
+
+
 def prelu(w: Writer, node: Node) -> None:
     name = node.parameters[0].name
     slope = w.of(node, name).reshape(-1, *[1] * (len(node.bottoms[0].tensor.shape) - 2))
@@ -421,6 +432,24 @@ def layer_norm(w: Writer, node: Node) -> None:
     w.add("LayerNormalization", node, [*w.bottoms(node), gamma, *beta], w.tops(node), axis=axis, epsilon=p.eps)
 
 
+def group_norm(w: Writer, node: Node) -> None:
+    """By instances of rows, since the operator GroupNormalization came with version 18."""
+    (x,), (y,), p, shape = w.bottoms(node), w.tops(node), node.layer.param, node.bottoms[0].tensor.shape
+    plain = [w.initializer(node, what, np.full(p.num_groups, v, np.float32)) for what, v in (("ones", 1), ("zeros", 0))]
+    w.add("Reshape", node, [x, _ints(w, node, "rows", [0, p.num_groups, -1])], [f"{y}.rows"])
+    w.add("InstanceNormalization", node, [f"{y}.rows", *plain], [f"{y}.normal"], epsilon=p.eps)
+    w.add("Reshape", node, [f"{y}.normal", _ints(w, node, "whole", [0, *shape[1:]])], [y])
+
+
+def rms_norm(w: Writer, node: Node) -> None:
+    (x,), (y,), p, rank = w.bottoms(node), w.tops(node), node.layer.param, len(node.bottoms[0].tensor.shape)
+    w.add("Mul", node, [x, x], [f"{y}.squares"])
+    w.add("ReduceMean", node, [f"{y}.squares"], [f"{y}.mean"], keepdims=1, axes=list(range(p.axis % rank, rank)))
+    w.add("Add", node, [f"{y}.mean", w.initializer(node, "eps", np.float32(p.eps))], [f"{y}.sum"])
+    w.add("Sqrt", node, [f"{y}.sum"], [f"{y}.root"])
+    w.add("Div", node, [x, f"{y}.root"], [y])
+
+
 def reduction(w: Writer, node: Node) -> None:
     (x,), (y,), p = w.bottoms(node), w.tops(node), node.layer.param
     axes = list(range(p.axis % len(node.bottoms[0].tensor.shape), len(node.bottoms[0].tensor.shape)))
@@ -457,7 +486,9 @@ EXPORTED: dict[str, Callable[[Writer, Node], None]] = {
     "BatchNorm": batch_norm, "Scale": scale, "Bias": scale, "Pooling": pooling, "LRN": lrn, "LayerNorm": layer_norm,
     "ReLU": relu, "PReLU": prelu, "ELU": elu, "Sigmoid": _same("Sigmoid"), "TanH": _same("Tanh"),
     "AbsVal": _same("Abs"), "BNLL": _same("Softplus"), "Power": power, "Exp": exponential, "Log": logarithm,
-    "Clip": clip, "GELU": gelu, "Swish": swish, "Mish": mish, "Dropout": _same("Identity"), "Eltwise": eltwise,
+    "Clip": clip, "GELU": gelu, "Erf": _same("Erf"), "HardSigmoid": hard_sigmoid, "HardSwish": _same("HardSwish"),
+    "GroupNorm": group_norm, "RMSNorm": rms_norm, "Pad": pad,
+    "Swish": swish, "Mish": mish, "Dropout": _same("Identity"), "Eltwise": eltwise,
     "Concat": concat, "Flatten": to_shape, "Reshape": to_shape, "Softmax": softmax, "Slice": slice_, "Permute": permute,
     "Tile": tile, "Split": split, "MatMul": matmul, "Reduction": reduction, "Embed": embed, "Upsample": upsample,
 }  # fmt: skip

@@ -115,6 +115,13 @@ class GELUParameter(Message):
     approximate: Literal["NONE", "TANH"] = field(OURS, "NONE")
 
 
+class HardSigmoidParameter(Message):
+    """Ours: the slope and the shift of the line, with ONNX's defaults."""
+
+    alpha: float = field(OURS, 0.2)
+    beta: float = field(OURS + 1, 0.5)
+
+
 class ThresholdParameter(Message):
     threshold: float = field(1, 0.0)
 

@@ -165,6 +165,20 @@ class LayerNormParameter(Message):
     bias_filler: FillerParameter = field(OURS + 4, FillerParameter())
 
 
+class RMSNormParameter(Message):
+    """Ours: normalizes over all axes from `axis` on."""
+
+    axis: Int = field(OURS, -1)
+    eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
+
+
+class GroupNormParameter(Message):
+    """Ours."""
+
+    num_groups: Positive = field(OURS)
+    eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
+
+
 class NormalizeParameter(Message):
     """SSD's: divides by the L2 norm, of the channels at a place or of the whole sample; then scales."""
 

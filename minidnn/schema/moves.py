@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from minidnn.schema.common import AXES, few_axes
-from minidnn.schema.message import LARGEST, Int, Message, Positive, Repeated, Uint, field
+from minidnn.schema.message import LARGEST, OURS, Int, Message, Positive, Repeated, Uint, field
 
 
 class ReshapeShape(Message):
@@ -47,6 +47,14 @@ class PermuteParameter(Message):
     """SSD's. The axes that are not named follow in their order."""
 
     order: Repeated[Uint] = field(1, ())
+
+
+class PadParameter(Message):
+    """Ours: numbers of zeros, one for each axis from `axis` on, or one for all of these."""
+
+    axis: Int = field(OURS, 2)
+    before: Repeated[Uint] = field(OURS + 1, ())
+    after: Repeated[Uint] = field(OURS + 2, ())
 
 
 class TileParameter(Message):

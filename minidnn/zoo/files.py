@@ -64,8 +64,8 @@ def read(path: str | Path, batch: int | None = None, dropped: list[str] | None =
 def _of_onnx(path: Path, batch: int | None, loss: bool) -> Net:
     from minidnn import onnx
 
-    net, weights = onnx.read(path, batch, loss)
     notes = [f"{path} has no loss: labels and a {LOSS} are added behind its first output"] if loss else []
+    net, weights = onnx.read(path, batch, loss, notes=notes)
     return net.with_weights(weights, str(path), notes)
 
 

@@ -49,6 +49,8 @@ NETS: dict[str, list[tuple[list[tuple[int, ...]], str]]] = {
     "Power": [([IMAGE], "power_param { power: 2 scale: 0.5 shift: 0.25 }")],
     "Exp": [([IMAGE], "exp_param { base: 2 scale: 0.5 shift: 0.25 }")],
     "Swish": [([IMAGE], "")],
+    "Erf": [([IMAGE], "")],
+    "HardSwish": [([IMAGE], "")],
     "Mish": [([IMAGE], "")],
     "Dropout": [([IMAGE], "dropout_param { dropout_ratio: 0.4 }")],
     "Softmax": [([IMAGE], ""), ([(3, 5)], "")],
@@ -69,8 +71,8 @@ NETS: dict[str, list[tuple[list[tuple[int, ...]], str]]] = {
 # OpenCV has no layer of the same meaning, or it has no use in inference.
 WITHOUT = {
     "Input", "Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "Parameter", "Split", "Silence", "Accuracy",
-    "ArgMax", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "Im2col", "Interp", "LayerNorm", "Log", "MatMul",
-    "Reduction", "SPP", "Threshold", "Tile", "Upsample",
+    "ArgMax", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "GroupNorm", "HardSigmoid", "Im2col",
+    "Interp", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction", "SPP", "Threshold", "Tile", "Upsample",
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
     "InfogainLoss", "MultinomialLogisticLoss",
 }  # fmt: skip

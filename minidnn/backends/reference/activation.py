@@ -85,6 +85,23 @@ def normal_integral(x):
     return np.vectorize(math.erfc, otypes=[x.dtype])(x * -math.sqrt(0.5)) / 2
 
 
+error_function = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def hard_sigmoid(x, alpha, beta):
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def hard_sigmoid_slope(x, alpha, beta):
+    v = alpha * x + beta
+    return np.where((v > 0) & (v < 1), alpha, 0)
+
+
+def hard_swish_slope(x):
+    v = x / 6 + 0.5
+    return np.where(v <= 0, 0, np.where(v >= 1, 1, x / 3 + 0.5))
+
+
 def gelu_slope(x):
     x = np.clip(x, -40, 40)  # beyond, it is 0 or 1
     return normal_integral(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
@@ -123,6 +140,9 @@ FUNCTIONS: dict[str, Any] = {
     "mish": (lambda x: x * np.tanh(np.logaddexp(0, x)), mish_slope),
     "gelu": (lambda x: x * normal_integral(x), gelu_slope),
     "gelu_tanh": (lambda x: x * logistic(bent(x)), gelu_tanh_slope),
+    "erf": (error_function, lambda x: 2 / math.sqrt(math.pi) * np.exp(-np.square(np.clip(x, -40, 40)))),
+    "hard_sigmoid": (hard_sigmoid, hard_sigmoid_slope),
+    "hard_swish": (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), hard_swish_slope),
 }
 
 

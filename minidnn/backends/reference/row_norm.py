@@ -1,4 +1,4 @@
-"""LayerNorm, MVN, Normalize: y = (x - mean) * inverse (* gamma + beta), row by row."""
+"""LayerNorm, GroupNorm, RMSNorm, MVN, Normalize: y = (x - mean) * inverse (* gamma + beta), row by row."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def backward_data(a, reads, writes):
     """x dy inverse mean gamma -> dx, y dy inverse -> dx, or dy -> dx:
 
     dx = inverse (g - mean(g) - n factor mean(g n)), where g is dy (* gamma), and n the normalized x. The factor is 1,
-    or deviation + eps over the deviation. A row that is not centred has no mean(g), and the sum of g n in place of its
-    mean."""
+    or deviation + eps over the deviation. A row that is not centred has no mean(g). One that was divided by its norm
+    has the sum of g n in place of its mean."""
     (dx,), rows = writes, along(a, reads[0])
     if a.divisor == "NONE":
         (g,) = reads
@@ -56,14 +56,15 @@ def backward_data(a, reads, writes):
     x, dy, inverse, *scaled = reads
     g = dy * lying(scaled[1], a, dy) if scaled else dy
     n = normalized(x, inverse, *scaled[:1])
-    if not a.centred:
-        dx[...] = inverse * (g - n * (g * n).sum(rows, keepdims=True))
+    level = g.mean(rows, keepdims=True) if a.centred else 0
+    if a.divisor == "NORM":
+        dx[...] = inverse * (g - level - n * (g * n).sum(rows, keepdims=True))
         return
     factor = np.ones_like(inverse)
     if a.divisor == "DEVIATION":
         share = 1 - a.eps * inverse  # deviation / (deviation + eps); 0 where all elements are equal, and n is 0
         factor = np.where(share <= 0, 0, 1 / np.where(share <= 0, 1, share))
-    dx[...] = inverse * (g - g.mean(rows, keepdims=True) - n * factor * (g * n).mean(rows, keepdims=True))
+    dx[...] = inverse * (g - level - n * factor * (g * n).mean(rows, keepdims=True))
 
 
 def backward_filter(a, reads, writes):

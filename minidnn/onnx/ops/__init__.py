@@ -7,20 +7,25 @@ need not check what ONNX says of the operator: `add_layers` refuses a node that 
 from __future__ import annotations
 
 from minidnn.onnx.node import UNFIT, Handler, Node, Reader, Refused
-from minidnn.onnx.ops import elements, moves, normalizations, products, windows
+from minidnn.onnx.ops import activations, elements, moves, normalizations, products, windows
 
 OPS: dict[str, Handler] = {
     **products.OPS,
     **windows.OPS,
     **normalizations.OPS,
+    **activations.OPS,
     **elements.OPS,
     **moves.OPS,
 }
 
 
 def add_layers(reader: Reader, node: Node) -> None:
-    """Add the layers of a node whose operator is in OPS. Raises Refused."""
+    """Add the layers of a node whose operator is in OPS. Raises Refused, also for attributes that say more."""
     try:
         OPS[node.type](reader, node)
+        overlooked = node.overlooked
     except UNFIT as error:
         raise Refused(f"its inputs and attributes do not fit together ({type(error).__name__}: {error})") from error
+    if overlooked:
+        said = ", ".join(f"{k} = {node.attributes[k]}" for k in overlooked)
+        raise Refused(f"minidnn knows no meaning of {said} there; leave it out, or convert the model to a newer opset")

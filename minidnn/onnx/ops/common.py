@@ -1,11 +1,12 @@
-"""Helpers of several operators: padding, axes, sizes of windows."""
+"""Helpers of several operators: padding, axes, sizes of windows, constants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from minidnn.layers.base import Shape
-from minidnn.onnx.node import Node, Refused
+from minidnn.onnx.node import Node, Reader, Refused
 
 
 def pads(node: Node, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]):
@@ -25,12 +26,29 @@ def pads(node: Node, size: Sequence[int], kernel: Sequence[int], stride: Sequenc
     return tuple(before), tuple(after)
 
 
-def even(node: Node, size, kernel, stride, dilation) -> tuple[int, ...]:
-    """The padding, if it is the same on both sides. Raises Refused if it is not."""
+@dataclass(frozen=True)
+class Line:
+    """What a node's windows do along one axis of n elements."""
+
+    n: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+
+def lines(node: Node, size: Sequence[int], kernel: Sequence[int]) -> list[Line]:
+    """The windows along each axis of these sizes. Raises Refused if the node's numbers are not as many."""
+    count = len(size)
+    stride, dilation = node.get("strides") or [1] * count, node.get("dilations") or [1] * count
+    if {len(kernel), len(stride), len(dilation)} != {count} or len(node.get("pads") or [0] * 2 * count) != 2 * count:
+        raise Refused(f"it has kernels, strides, dilations or pads of other than the {count} axes of its windows")
     before, after = pads(node, size, kernel, stride, dilation)
-    if before != after:
-        raise Refused(f"it pads {before} before and {after} behind; minidnn's windows are padded alike on both sides")
-    return before
+    result = [Line(*map(int, each)) for each in zip(size, kernel, stride, dilation, before, after, strict=True)]
+    if any(min(a.kernel, a.stride, a.dilation) < 1 for a in result) or any(min(a.before, a.after) < 0 for a in result):
+        raise Refused("its kernels, strides and dilations must be positive, and its pads must not be negative")
+    return result
 
 
 def image(shape: Shape) -> Shape:
@@ -45,3 +63,23 @@ def axis_of(axis: int, shape: Shape) -> int:
     if not -len(shape) <= axis < len(shape):
         raise Refused(f"axis {axis} does not exist in shape {shape}")
     return axis % len(shape)
+
+
+def span(small: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, int] | None:
+    """(first axis, number of axes) of `whole` that a value of shape `small` spans when it is broadcast; None if these
+    axes are not contiguous, or if the value is longer."""
+    full = (1,) * (len(whole) - len(small)) + tuple(small)
+    if len(full) != len(whole) or any(a not in (1, b) for a, b in zip(full, whole, strict=True)):
+        return None
+    axes = [i for i, (a, b) in enumerate(zip(full, whole, strict=True)) if a == b and b != 1]
+    if not axes or any(full[i] != whole[i] for i in range(axes[0], axes[-1] + 1)):
+        return None
+    return axes[0], axes[-1] - axes[0] + 1
+
+
+def number(r: Reader, name: str, what: str) -> float:
+    """The number that a constant holds. Raises Refused if it holds several, or is none."""
+    value = r.constant(name, what)
+    if value.size != 1:
+        raise Refused(f"its {what} has shape {value.shape}; one number is needed")
+    return float(value.reshape(()))

@@ -1,88 +1,53 @@
-"""Functions of elements, sums and products of two values, reductions, softmax."""
+"""Sums and products of two values, reductions, softmax."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.common import axis_of
-
-UNARY: dict[str, tuple[str, Callable[[Node], dict[str, Any]]]] = {  # operator -> layer type, its fields
-    "Relu": ("ReLU", lambda n: {}),
-    "LeakyRelu": ("ReLU", lambda n: {"relu_param": {"negative_slope": float(n.get("alpha", 0.01))}}),
-    "Sigmoid": ("Sigmoid", lambda n: {}),
-    "Tanh": ("TanH", lambda n: {}),
-    "Elu": ("ELU", lambda n: {"elu_param": {"alpha": float(n.get("alpha", 1.0))}}),
-    "Abs": ("AbsVal", lambda n: {}),
-    "Exp": ("Exp", lambda n: {}),
-    "Log": ("Log", lambda n: {}),
-    "Softplus": ("BNLL", lambda n: {}),
-    "Gelu": ("GELU", lambda n: {"gelu_param": {"approximate": n.get("approximate", "none").upper()}}),
-    "Swish": ("Swish", lambda n: {"swish_param": {"beta": float(n.get("alpha", 1.0))}}),
-    "Mish": ("Mish", lambda n: {}),
-    "Neg": ("Power", lambda n: {"power_param": {"scale": -1.0}}),
-    "Sqrt": ("Power", lambda n: {"power_param": {"power": 0.5}}),
-    "Reciprocal": ("Power", lambda n: {"power_param": {"power": -1.0}}),
-}
-
-
-def unary(r: Reader, node: Node) -> None:
-    kind, fields = UNARY[node.type]
-    r.gives(node, r.layer(kind, [r.blob(node.inputs[0])], name=node.name, **fields(node)))
+from minidnn.onnx.ops.activations import clipped
+from minidnn.onnx.ops.common import axis_of, number, span
+from minidnn.onnx.ops.moves import expanded, viewed
+from minidnn.onnx.package import onnx
+from minidnn.onnx.weight import Weight, constant
 
 
 def identity(r: Reader, node: Node) -> None:
-    """Dropout too, at inference: as Caffe's Dropout, which is the identity in TEST."""
-    if node.type == "Dropout":
-        if len(node.outputs) > 1 and node.outputs[1]:
-            raise Refused("its mask is no top of minidnn's Dropout")
-        ratio = r.known(node.input(1)) if node.input(1) else np.float32(node.get("ratio", 0.5))
-        mode = r.known(node.input(2)) if node.input(2) else None
-        if ratio is None or (mode is not None and bool(mode)):
-            raise Refused("it is in training mode; export the model for inference: minidnn trains it all the same")
-        message = {"dropout_ratio": float(ratio)}
-        r.gives(node, r.layer("Dropout", [r.blob(node.inputs[0])], name=node.name, dropout_param=message))
+    viewed(r, node, node.inputs[0], lambda w: w)
+
+
+def cast(r: Reader, node: Node) -> None:
+    """To the numbers that the value has in minidnn anyway: float32, or the whole numbers of an input."""
+    x, types, to = node.inputs[0], onnx().TensorProto, node.get("to")
+    to = types.FLOAT if to is None else types.DataType.Value(to) if isinstance(to, str) else to
+    if x in r.whole and to in (types.INT32, types.INT64):
+        r.whole.add(node.outputs[0])
+        r.gives(node, [r.blob(x, whole=True)])
         return
-    r.gives(node, [r.blob(node.inputs[0])])
-
-
-def clip(r: Reader, node: Node) -> None:
-    bounds = []
-    for i, field in ((1, "min"), (2, "max")):
-        given = node.get(field)
-        if given is None and node.input(i):
-            given = float(r.constant(node.input(i), field))
-        bounds.append(given)
-    least, most = bounds
-    if least == 0 and most is None:
-        r.gives(node, r.layer("ReLU", [r.blob(node.inputs[0])], name=node.name))
+    if to != types.FLOAT:
+        raise Refused(f"it casts to {types.DataType.Name(to).lower()}, and minidnn computes in float32")
+    if x in r.constants:  # CastLike: the other input is a blob
+        r.constants[node.outputs[0]] = r.constants[x].astype(np.float32)
         return
-    largest = float(np.finfo(np.float32).max)
-    message = {"min": -largest if least is None else float(least), "max": largest if most is None else float(most)}
-    r.gives(node, r.layer("Clip", [r.blob(node.inputs[0])], name=node.name, clip_param=message))
+    viewed(r, node, x, lambda w: w)
 
 
-def prelu(r: Reader, node: Node) -> None:
-    x = r.blob(node.inputs[0])
-    slope, shape = r.constant(node.inputs[1], "slope"), r.shapes[x]
-    if slope.size == 1:
-        message: dict[str, Any] = {"channel_shared": True}
-    elif len(shape) >= 2 and _span(slope.shape, shape) == (1, 1):
-        message = {}
-    else:
-        raise Refused(f"its slope has shape {slope.shape}; one number, or one per channel is needed")
-    r.gives(node, r.layer("PReLU", [x], [slope.reshape(-1)], name=node.name, prelu_param=message))
-
-
-def pow_(r: Reader, node: Node) -> None:
-    exponent = r.constant(node.inputs[1], "exponent")
-    if exponent.size != 1:
-        raise Refused(f"its exponents have shape {exponent.shape}; one number is needed")
-    message = {"power": float(exponent.reshape(()))}
-    r.gives(node, r.layer("Power", [r.blob(node.inputs[0])], name=node.name, power_param=message))
+def dropout(r: Reader, node: Node) -> None:
+    """Dropout: the identity in TEST, whatever the mode of the file."""
+    if any(node.outputs[1:]):
+        raise Refused("its mask is no top of minidnn's Dropout")
+    mode = r.known(node.input(2)) if node.input(2) else None
+    if mode is not None and bool(mode):
+        r.refuse_training()
+    ratio = r.constant(node.input(1), "ratio") if node.input(1) else np.float32(node.get("ratio", 0.5))
+    if float(ratio) == 0:
+        r.blobs[node.outputs[0]] = r.blob(node.inputs[0])
+        return
+    message = {"dropout_ratio": float(ratio)}
+    top = r.layer("Dropout", [r.blob(node.inputs[0])], name=node.name, dropout_param=message)
+    r.blobs[node.outputs[0]] = top[0]
 
 
 def scaled(r: Reader, x: str, factor: float, name: str, shift: float = 0.0) -> str:
@@ -97,67 +62,70 @@ def total(r: Reader, a: str, b: str, name: str, coeff: tuple[float, float] = (1.
 
 
 def binary(r: Reader, node: Node) -> None:
-    """Add, Sub, Mul, Div of two values."""
+    """Add, Sub, Mul, Div of two values. Before version 7 their axes are aligned at the last one if no axis is named."""
     a, b = node.inputs
-    known = r.known(b) if not r.is_blob(b) or r.values else None
-    first = None if r.is_blob(a) else r.known(a)
-    if first is not None:
-        _with_constant(r, node, b, first, first_is_constant=True)
-    elif known is not None and not r.is_blob(b):
-        _with_constant(r, node, a, known, first_is_constant=False)
-    else:
-        one, other = r.blob(a), r.blob(b)
-        if node.type == "Div":
-            other = r.layer("Power", [other], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
-        if node.type in ("Mul", "Div"):
-            r.gives(node, _combined(r, one, other, node.name, "PROD", (1.0, 1.0)))
-        else:
-            r.gives(node, total(r, one, other, node.name, (1.0, -1.0 if node.type == "Sub" else 1.0)))
-
-
-def _with_constant(r: Reader, node: Node, x: str, value: np.ndarray, first_is_constant: bool) -> None:
-    blob, sign = r.blob(x), -1.0 if node.type == "Sub" else 1.0
-    if node.type == "Div" and first_is_constant:
-        blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
-    elif node.type == "Div":
-        value = 1 / value.astype(np.float32)
-    product = node.type in ("Mul", "Div")
-    if value.size == 1:
-        number = float(value.reshape(()))
-        if product:
-            message = {"scale": number}
-        elif first_is_constant:
-            message = {"shift": number} | ({"scale": -1.0} if sign < 0 else {})
-        else:
-            message = {"shift": sign * number}
-        r.gives(node, r.layer("Power", [blob], name=node.name, power_param=message))
+    node.get("broadcast")
+    first, second = (None if r.is_blob(name) else r.weight(name) for name in (a, b))
+    if first is not None and second is not None:  # one of them is a parameter
+        first, second = (first, None) if _fits_into(first, second) else (None, second)
+    if first is not None and _with_weight(r, node, b, first, is_first=True):
         return
-    span = _span(value.shape, r.shapes[blob])
-    if span is None:
-        raise Refused(f"its constant has shape {value.shape}, which spans no axes of {r.shapes[blob]}")
-    axis, count = span
+    if second is not None and _with_weight(r, node, a, second, is_first=False):
+        return
+    one, other = r.blob(a), r.blob(b)
+    if node.type == "Div":
+        other = r.layer("Power", [other], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+    if node.type in ("Mul", "Div"):
+        r.gives(node, _combined(r, one, other, node.name, "PROD", (1.0, 1.0)))
+    else:
+        r.gives(node, total(r, one, other, node.name, (1.0, -1.0 if node.type == "Sub" else 1.0)))
+
+
+def _fits_into(first: Weight, second: Weight) -> bool:
+    """Whether a layer has the first of two known values, and reads the second from a blob."""
+    return (first.size, first.trained) <= (second.size, second.trained)
+
+
+def _with_weight(r: Reader, node: Node, x: str, weight: Weight, is_first: bool) -> bool:
+    """Add the layer that has the weight, or False if no layer has it."""
+    blob, product = r.blob(x), node.type in ("Mul", "Div")
+    changed = node.type == "Div" or (node.type == "Sub" and not is_first)  # the layer would have -w or 1 / w
+    if weight.trained and changed and not (node.type == "Div" and is_first):
+        return False
+    if changed and not is_first:
+        numbers = weight.numbers.astype(np.float32)
+        if weight.size > 1:
+            r.frozen[weight.name] = weight.shape
+        weight = constant(1 / numbers if product else -numbers)
+    if weight.size == 1 and not weight.trained and len(weight.shape) <= len(r.shapes[blob]):
+        _by_number(r, node, blob, float(weight.numbers.reshape(())), is_first)
+        return True
+    blob = expanded(r, blob, weight.shape, node.name)
+    place = (0, 0) if weight.size == 1 else span(weight.shape, r.shapes[blob])
+    if place is None:
+        return False
+    axis, count = place
     where = {"axis": axis, "num_axes": count}
-    flat = value.reshape(r.shapes[blob][axis : axis + count])
+    flat = weight.reshaped(r.shapes[blob][axis : axis + count] if count else (1,))
+    if is_first and node.type == "Div":
+        blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+    elif is_first and node.type == "Sub":
+        blob = scaled(r, blob, -1.0, node.name)
     if product:
         r.gives(node, r.layer("Scale", [blob], [flat], name=node.name, scale_param=where))
-        return
-    if first_is_constant and sign < 0:
-        blob = scaled(r, blob, -1.0, node.name)
     else:
-        flat = sign * flat
-    r.gives(node, r.layer("Bias", [blob], [flat], name=node.name, bias_param=where))
+        r.gives(node, r.layer("Bias", [blob], [flat], name=node.name, bias_param=where))
+    return True
 
 
-def _span(small: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, int] | None:
-    """(first axis, number of axes) of `whole` that a value of shape `small` spans when it is broadcast; None if these
-    axes are not contiguous, or if the value is longer."""
-    full = (1,) * (len(whole) - len(small)) + tuple(small)
-    if len(full) != len(whole) or any(a not in (1, b) for a, b in zip(full, whole, strict=True)):
-        return None
-    axes = [i for i, (a, b) in enumerate(zip(full, whole, strict=True)) if a == b and b != 1]
-    if not axes or any(full[i] != whole[i] for i in range(axes[0], axes[-1] + 1)):
-        return None
-    return axes[0], axes[-1] - axes[0] + 1
+def _by_number(r: Reader, node: Node, blob: str, number: float, is_first: bool) -> None:
+    if node.type in ("Mul", "Div"):
+        if node.type == "Div" and is_first:
+            blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+        message = {"scale": number}
+    else:
+        message = {"shift": number} | ({"scale": -1.0} if node.type == "Sub" and is_first else {})
+    r.gives(node, r.layer("Power", [blob], name=node.name, power_param=message))
 
 
 def _combined(r: Reader, a: str, b: str, name: str, operation: str, coeff: tuple[float, float]) -> list[str]:
@@ -170,10 +138,11 @@ def _combined(r: Reader, a: str, b: str, name: str, operation: str, coeff: tuple
         b = scaled(r, b, coeff[1], name)
     if _count(r, a) < _count(r, b):
         a, b = b, a
-    span = _span(r.shapes[b], r.shapes[a])
-    if span is None:
-        raise Refused(f"a sum or product of shapes {r.shapes[a]} and {r.shapes[b]}: neither is a part of the other")
-    axis, count = span
+    place = span(r.shapes[b], r.shapes[a])
+    if place is None:
+        a, b = (expanded(r, x, r.shapes[other], name) for x, other in ((a, b), (b, a)))
+        return _combined(r, a, b, name, operation, (1.0, 1.0))
+    axis, count = place
     part = r.shapes[a][axis : axis + count]
     if r.shapes[b] != part:
         dims = {"shape": {"dim": list(part)}}
@@ -188,15 +157,26 @@ def _count(r: Reader, blob: str) -> int:
 
 
 def several(r: Reader, node: Node) -> None:
-    """Max and Sum of any number of values."""
+    """Max, Min, Sum and Mean of any number of values; of two, one of them may be a number for Max and Min."""
+    numbers = [n for n in node.inputs if not r.is_blob(n)]
+    if node.type in ("Max", "Min") and len(node.inputs) == 2 and len(numbers) == 1:
+        bound, (x,) = number(r, numbers[0], "bound"), (n for n in node.inputs if n not in numbers)
+        least, most = (bound, None) if node.type == "Max" else (None, bound)
+        shape = np.broadcast_shapes(r.shapes[r.blob(x)], r.constant(numbers[0], "bound").shape)
+        r.gives(node, clipped(r, expanded(r, r.blob(x), shape, node.name), least, most, node.name))
+        return
     blobs = [r.blob(n) for n in node.inputs]
     if len(blobs) == 1:
         r.gives(node, blobs)
         return
-    if len({r.shapes[b] for b in blobs}) > 1:
-        raise Refused(f"its inputs have the shapes {[r.shapes[b] for b in blobs]}; an Eltwise takes one shape")
-    message = {"operation": "MAX"} if node.type == "Max" else {}
-    r.gives(node, r.layer("Eltwise", blobs, name=node.name, eltwise_param=message))
+    whole = np.broadcast_shapes(*(r.shapes[b] for b in blobs))
+    blobs = [expanded(r, b, whole, node.name) for b in blobs]
+    if node.type == "Min":
+        blobs = [scaled(r, b, -1.0, node.name) for b in blobs]
+    message: dict[str, Any] = {"operation": "MAX"} if node.type in ("Max", "Min") else {}
+    message |= {"coeff": [1 / len(blobs)] * len(blobs)} if node.type == "Mean" else {}
+    top = r.layer("Eltwise", blobs, name=node.name, eltwise_param=message)
+    r.gives(node, top if node.type != "Min" else [scaled(r, top[0], -1.0, node.name)])
 
 
 def softmax(r: Reader, node: Node) -> None:
@@ -244,11 +224,9 @@ def reduction(r: Reader, node: Node) -> None:
 
 
 OPS = {
-    **dict.fromkeys(UNARY, unary),
-    **dict.fromkeys(("Identity", "Dropout"), identity),
+    "Identity": identity, **dict.fromkeys(("Cast", "CastLike"), cast), "Dropout": dropout,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), binary),
-    **dict.fromkeys(("Max", "Sum"), several),
+    **dict.fromkeys(("Max", "Min", "Sum", "Mean"), several),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
     **dict.fromkeys(REDUCED, reduction),
-    "Clip": clip, "PRelu": prelu, "Pow": pow_,
 }  # fmt: skip

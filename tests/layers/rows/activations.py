@@ -73,6 +73,11 @@ ROWS = {
     "mish": unary("type: Mish", lambda x: F.mish(x)),
     "gelu": unary("type: GELU", lambda x: F.gelu(x)),
     "gelu by tanh": unary("type: GELU, gelu_param: {approximate: TANH}", lambda x: F.gelu(x, approximate="tanh")),
+    "erf": unary("type: Erf", lambda x: torch.erf(x)),
+    "hard sigmoid": unary(
+        "type: HardSigmoid, hard_sigmoid_param: {alpha: 0.3, beta: 0.4}", lambda x: torch.clamp(0.3 * x + 0.4, 0, 1)
+    ),
+    "hard swish": unary("type: HardSwish", lambda x: F.hardswish(x)),
     "prelu": with_slope((4,)),
     "prelu, one slope for all": with_slope(None),
 }  # fmt: skip
@@ -141,6 +146,12 @@ def gelu(random):
                    lambda x: F.gelu(x, approximate=way))  # fmt: skip
 
 
+def hard_sigmoid(random):
+    alpha, beta = number(random, -1, 2), number(random, -1, 1)
+    return any_row(random, f"type: HardSigmoid, hard_sigmoid_param: {{alpha: {alpha}, beta: {beta}}}",
+                   lambda x: torch.clamp(alpha * x + beta, 0, 1))  # fmt: skip
+
+
 def prelu(random):
     shared = bool(random.integers(2))
     text = f"type: PReLU, bottom: a, top: b, prelu_param: {{channel_shared: {str(shared).lower()}}}"
@@ -162,4 +173,7 @@ RANDOM = {
     "Swish": swish,
     "Mish": lambda random: any_row(random, "type: Mish", F.mish),
     "GELU": gelu,
+    "Erf": plain("Erf", "erf"),
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": lambda random: any_row(random, "type: HardSwish", F.hardswish),
 }

@@ -145,6 +145,31 @@ ROWS = {
         "type: LayerNorm, bottom: a, top: b, layer_norm_param: {affine: false, axis: 2}", [IMAGE], [IMAGE], BARE,
         lambda x, p: F.layer_norm(x, (7, 5)),
     ),
+    "group norm of images": Row(
+        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 2, eps: 0.01}", [IMAGE], [IMAGE],
+        [
+            "flatten.forward: x0 -> x.rows",
+            "row_norm.forward: x.rows -> y.rows inverse",
+            "flatten.forward: y.rows -> y0",
+            "flatten.backward: y0 -> y.rows_again",
+            "flatten.backward: dy0 -> dy.rows",
+            "row_norm.backward_data: y.rows_again dy.rows inverse -> dx.rows",
+            "flatten.backward: dx.rows -> dx0",
+        ],
+        lambda x, p: F.group_norm(x, 2, eps=0.01),
+    ),
+    "group norm of a group per channel": Row(
+        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 4}", [IMAGE], [IMAGE], BARE,
+        lambda x, p: F.instance_norm(x),
+    ),
+    "group norm of one group": Row(
+        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 1}", [IMAGE], [IMAGE], BARE,
+        lambda x, p: F.group_norm(x, 1),
+    ),
+    "rms norm": Row(
+        "type: RMSNorm, bottom: a, top: b, rms_norm_param: {eps: 0.01}", [(2, 3, 5)], [(2, 3, 5)], BARE,
+        lambda x, p: F.rms_norm(x, (5,), eps=0.01),
+    ),
     "mvn": Row(
         "type: MVN, bottom: a, top: b, mvn_param: {eps: 0.1}", [IMAGE], [IMAGE], BARE,
         lambda x, p: instance_norm(x, eps=0.1),
@@ -278,6 +303,21 @@ def layer_norm(random):
     return Row(text_of("LayerNorm", "layer_norm_param", axis=axis, affine=affine, eps=eps), [shape], torch=theirs)
 
 
+def group_norm(random):
+    shape, eps, c = any_shape(random), float(random.choice([1e-5, 0.1])), int(random.integers(1, 4))
+    groups = int(random.integers(1, 4))
+    shape = (shape[0], c * groups, *shape[2:]) if len(shape) > 2 else (shape[0], 2 * groups)
+    text = text_of("GroupNorm", "group_norm_param", num_groups=groups, eps=eps)
+    return Row(text, [shape], torch=lambda x, p: F.group_norm(x, groups, eps=eps))
+
+
+def rms_norm(random):
+    shape, eps = any_shape(random), float(random.choice([1e-5, 0.1]))
+    axis = int(random.integers(len(shape)))
+    text = text_of("RMSNorm", "rms_norm_param", axis=axis, eps=eps)
+    return Row(text, [shape], torch=lambda x, p: F.rms_norm(x, shape[axis:], eps=eps))
+
+
 def mvn(random):
     shape, across, variance, eps = any_shape(random), yes(random), yes(random), float(random.choice([1e-9, 0.1]))
     shape = (*shape[:-1], shape[-1] + 1)
@@ -324,6 +364,8 @@ RANDOM = {
     "InnerProduct": inner_product,
     "MatMul": matmul,
     "LayerNorm": layer_norm,
+    "GroupNorm": group_norm,
+    "RMSNorm": rms_norm,
     "MVN": mvn,
     "Normalize": normalized,
     "Embed": embed,

@@ -33,6 +33,11 @@ ROWS = {
         ["crop.forward: x0 -> y0", "crop.backward: dy0 -> dx0"],
         lambda x, size, p: x[:, 1:3, 1:7, 1:5], still=(1,),
     ),
+    "pad": Row(
+        "type: Pad, bottom: a, top: b, pad_param: {before: [2, 0], after: 1}", [IMAGE], [(2, 4, 10, 6)],
+        ["crop.backward: x0 -> y0", "crop.forward: dy0 -> dx0"],
+        lambda x, p: F.pad(x, (0, 1, 2, 1)),
+    ),
     "reshape": Row(
         "type: Reshape, bottom: a, top: b, reshape_param: {shape: {dim: [0, 2, -1, 5]}}", [IMAGE], [(2, 2, 14, 5)],
         ["flatten.forward: x0 -> y0", "flatten.backward: dy0 -> dx0"],
@@ -103,6 +108,15 @@ def crop(random):
     return Row(text, [shape, size], torch=lambda x, like, p: x[box], still=(1,))
 
 
+def pad(random):
+    shape = any_shape(random)
+    axis = int(random.integers(len(shape)))
+    before, after = (random.integers(0, 4, len(shape) - axis).tolist() for _ in "ab")
+    text = f"type: Pad, bottom: a, top: b, pad_param: {{axis: {axis}, before: {before}, after: {after}}}"
+    turned = [n for pair in zip(before[::-1], after[::-1], strict=True) for n in pair]
+    return Row(text, [shape], torch=lambda x, p: F.pad(x, turned))
+
+
 def reshape(random):
     shape = any_shape(random)
     first = int(random.integers(len(shape) + 1))
@@ -156,6 +170,7 @@ def batch_reindex(random):
 RANDOM = {
     "Slice": cut,
     "Crop": crop,
+    "Pad": pad,
     "Reshape": reshape,
     "Permute": permute,
     "Tile": tile,

@@ -31,6 +31,9 @@ USES = [
     ("mish", (), False, 1e4),
     ("gelu", (), False, 1e4),
     ("gelu_tanh", (), False, 1e4),
+    ("erf", (), False, 1e4),
+    ("hard_sigmoid", (1 / 6, 0.5), False, 1e4),
+    ("hard_swish", (), False, 1e4),
 ]
 
 

@@ -66,11 +66,17 @@ def _normalized(m: Maker) -> Iterator[Example]:
         rows = tuple(range(first, last))
         mean = x.mean(rows, keepdims=True, dtype=np.float32)
         inverse = (1 / np.sqrt(((x - mean) ** 2).mean(rows, keepdims=True) + 0.01)).astype(np.float32)
-        for divisor, centred in [("VARIANCE", True), ("DEVIATION", True), ("NONE", True), ("NORM", False)]:
+        for divisor, centred in [
+            ("VARIANCE", True),
+            ("DEVIATION", True),
+            ("NONE", True),
+            ("NORM", False),
+            ("VARIANCE", False),
+        ]:
             a, note = attrs(first=first, last=last, centred=centred, divisor=divisor, eps=0.01), f"by {divisor}"
             outs = [shape] if divisor == "NONE" else [shape, kept]
             yield m.example("row_norm.forward", [x], outs, a, inplace=[(0, 0)], note=note)
-            y = x * inverse / 2 if divisor == "NORM" else (x - mean) * inverse
+            y = (x - mean) * inverse if centred else x * inverse / 2
             reads = [dy] if divisor == "NONE" else [y.astype(np.float32), dy, inverse]
             pairs = [(len(reads) > 1, 0)]
             yield m.example("row_norm.backward_data", reads, [shape], a, inplace=pairs, note=note)

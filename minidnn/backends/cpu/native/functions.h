@@ -9,7 +9,8 @@
 
 #define FUNCTIONS(DO)                                                                                       \
     DO(sigmoid) DO(tanh) DO(elu) DO(elu_falling) DO(abs) DO(linear) DO(square) DO(power) DO(exp) DO(log) \
-    DO(bnll) DO(clip) DO(swish) DO(mish) DO(gelu) DO(gelu_tanh)
+    DO(bnll) DO(clip) DO(swish) DO(mish) DO(gelu) DO(gelu_tanh) \
+    DO(erf) DO(hard_sigmoid) DO(hard_swish)
 
 ALWAYS wide positive(wide v, wide a, wide b) { return pick(v > 0, a, b); }
 
@@ -82,3 +83,17 @@ SLOPE(gelu_tanh, x) {
     const wide v = bounded(x, 40), s = logistic(bent(v));
     return s + v * s * (1 - s) * 1.5957691216057308 * (1 + 0.134145 * v * v);
 }
+
+VALUE(erf) { return error_function(x); }
+SLOPE(erf, x) { return 1.1283791670955126 * exponential(-x * x); }
+
+/* k: the slope and the shift of the line */
+ALWAYS wide within_one(wide v) { return pick(v < 0, all(0), pick(v > 1, all(1), v)); }
+VALUE(hard_sigmoid) { return within_one(scaled(x, k)); }
+SLOPE(hard_sigmoid, x) {
+    const wide v = scaled(x, k);
+    return pick((v > 0) & (v < 1), all(k[0]), all(0));
+}
+
+VALUE(hard_swish) { return x * within_one(x / 6 + 0.5); }
+SLOPE(hard_swish, x) { return pick(x <= -3, all(0), pick(x >= 3, all(1), x / 3 + 0.5)); }

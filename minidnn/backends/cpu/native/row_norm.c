@@ -1,4 +1,4 @@
-/* LayerNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
+/* LayerNorm, GroupNorm, RMSNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
  *
  * Element k of row (o, i) lies at (o * length + k) * inner + i. If inner is 1, a row is one piece of memory, and the
  * lanes of a vector are neighbours in it; their sums are added up at the end. Otherwise the lanes are neighbouring
@@ -117,7 +117,7 @@ static void row_backward(const Geometry *g, Shape s, const float *x, const float
     }
     if (inverse) {
         SUM(along, s, GRADIENT * NORMALIZED);
-        if (g->centred) along /= n;
+        if (g->divisor != NORM) along /= n;
         if (g->divisor == DEVIATION) {
             /* deviation / (deviation + eps); 0 where all elements are equal, and the normalized ones are 0 */
             const vec share = 1.0f - scale * (float)g->eps;

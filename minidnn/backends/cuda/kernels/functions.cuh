@@ -29,6 +29,9 @@ __device__ inline float gelu_tanh_slope(float x) {
 __device__ inline float mish_slope(float v, float t) { return t + v * (1 - t * t) * logistic(v); }
 __device__ inline float softened(float v) { return tanhf((v > 0 ? v : 0) + log1pf(expf(-fabsf(v)))); }
 
+__device__ inline float within_one(float v) { return v < 0 ? 0 : v > 1 ? 1 : v; }
+__device__ inline float hard_swish_slope(float x) { return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5f; }
+
 // DO(name, the value, the slope). v is x in a value. In a slope it is what backward reads, x or y.
 #define FUNCTIONS(DO)                                                             \
     DO(sigmoid, logistic(v), v * (1 - v))                                         \
@@ -46,4 +49,7 @@ __device__ inline float softened(float v) { return tanhf((v > 0 ? v : 0) + log1p
     DO(swish, v * logistic(a * v), swish_slope(bounded(a * v, 100)))              \
     DO(mish, v * softened(v), mish_slope(bounded(v, 100), softened(v)))           \
     DO(gelu, v * normal_integral(v), gelu_slope(bounded(v, 40)))                  \
-    DO(gelu_tanh, v * logistic(bent(v)), gelu_tanh_slope(bounded(v, 40)))
+    DO(gelu_tanh, v * logistic(bent(v)), gelu_tanh_slope(bounded(v, 40)))         \
+    DO(erf, erff(v), 1.12837917f * expf(-v * v))                                  \
+    DO(hard_sigmoid, within_one(a * v + b), a * v + b > 0 && a * v + b < 1 ? a : 0) \
+    DO(hard_swish, v * within_one(v / 6 + 0.5f), hard_swish_slope(v))

@@ -1,4 +1,4 @@
-// LayerNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
+// LayerNorm, GroupNorm, RMSNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
 //
 // The mean is the first element plus the mean of the distances from it, and the variance is taken from the distances to
 // the mean. So both are right however far from 0 a row is. Means, inverses of sizes, gamma and beta are float in every
@@ -62,7 +62,7 @@ extern "C" __global__ void forward_scaled(const T* x, const float* gamma, const 
 }
 
 // dx = inverse (g - mean(g) - n factor mean(g n)), where g is dy (* gamma) and n the normalized x. A row that is not
-// centred has no mean(g), and the sum of g n in place of its mean. Without `mean`, x is n itself; without `inverse`
+// centred has no mean(g). One that was divided by its norm has the sum of g n in place of its mean. Without `mean`, x is n itself; without `inverse`
 // there is no x. dx may have the bytes of x or dy.
 __device__ inline void differentiate(const T* x, const float* mean, const float* inverse, const float* gamma,
                                      const T* dy, T* dx, Rows r, int centred, int divisor, float eps,
@@ -85,7 +85,7 @@ __device__ inline void differentiate(const T* x, const float* mean, const float*
         level = centred ? of_row(r, me, shared, level, Plus()) / r.length : 0;
         if (inverse) {
             along = of_row(r, me, shared, along, Plus());
-            if (centred) along /= r.length;
+            if (divisor != NORM) along /= r.length;
             if (divisor == DEVIATION) {
                 // deviation / (deviation + eps); 0 where all elements are equal, and the normalized ones are 0
                 float share = 1 - scale * eps;
