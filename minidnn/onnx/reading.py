@@ -16,6 +16,7 @@ import numpy as np
 from minidnn.errors import BadInput, few
 from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
+from minidnn.onnx.fusing import fuse
 from minidnn.onnx.node import Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS
 from minidnn.onnx.package import onnx
@@ -95,6 +96,7 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
             lost.update(node.outputs)
     if problems:
         raise InvalidModel("\n".join(problems))
+    fuse(reader, [o.name for o in graph.output])
     return reader
 
 
