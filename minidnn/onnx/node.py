@@ -80,6 +80,7 @@ class Reader:
         self.shapes: dict[str, Shape] = {}  # of blobs
         self.inputs: dict[str, Shape] = {}  # value -> shape, of inputs that a layer may read
         self.whole: set[str] = set()  # inputs of whole numbers: only an Embed reads them
+        self.compared: dict[str, tuple[str, float]] = {}  # value -> (blob, number): whether blob > number
         self.layers: list[dict[str, Any]] = []
         self.weights: Weights = {}
         self.names: set[str] = set()

@@ -6,7 +6,7 @@ A function reads a Node and adds layers to a Reader. It raises Refused where no 
 from __future__ import annotations
 
 from minidnn.onnx.node import Handler
-from minidnn.onnx.ops import activations, elements, moves, normalizations, products, windows
+from minidnn.onnx.ops import activations, elements, moves, normalizations, products, reductions, resize, windows
 
 OPS: dict[str, Handler] = {
     **products.OPS,
@@ -15,4 +15,6 @@ OPS: dict[str, Handler] = {
     **activations.OPS,
     **elements.OPS,
     **moves.OPS,
+    **reductions.OPS,
+    **resize.OPS,
 }

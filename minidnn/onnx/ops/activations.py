@@ -135,6 +135,9 @@ def where(r: Reader, node: Node) -> None:
     """x where a constant mask is true, else constants, or the reverse: a product and a sum with constants, which no
     training changes."""
     mask = r.known(node.inputs[0])
+    if mask is None and (y := _softplus(r, node)):
+        r.gives(node, [y])
+        return
     if mask is None:
         raise Refused(f"its condition, {node.inputs[0]!r}, is computed as the net runs; it must be a constant")
     kept, name = (node.inputs[1], node.inputs[2]) if r.is_blob(node.inputs[1]) else (node.inputs[2], node.inputs[1])
@@ -143,10 +146,31 @@ def where(r: Reader, node: Node) -> None:
         raise Refused("it takes elements of two values that are computed as the net runs; one must be a constant")
     x = r.blob(kept)
     holds = mask.astype(bool) if kept == node.inputs[1] else ~mask.astype(bool)
-    shape = r.shapes[x]
-    if np.broadcast_shapes(holds.shape, np.shape(other), shape) != shape:
-        raise Refused(f"its condition and its constant have shapes {mask.shape} and {other.shape}, larger than {shape}")
+    try:
+        shape = np.broadcast_shapes(holds.shape, np.shape(other), r.shapes[x])
+    except ValueError:
+        raise Refused(f"shapes {mask.shape}, {r.shapes[x]} and {other.shape} cannot be broadcast to one") from None
+    from minidnn.onnx.ops.moves import expanded  # which pads by masks
+
+    x = expanded(r, x, shape, node.name)
     r.gives(node, masked(r, x, holds, np.asarray(other, np.float32), node.name))
+
+
+LINEAR = 17  # from here on log(1 + e^x) is x in float32
+
+
+def greater(r: Reader, node: Node) -> None:
+    """No layer: a Where may read it, if it chooses between x and Softplus."""
+    r.compared[node.outputs[0]] = r.blob(node.inputs[0]), number(r, node.inputs[1], "bound")
+
+
+def _softplus(r: Reader, node: Node) -> str | None:
+    """The Softplus of x, if the node is PyTorch's: x where x is large, else the Softplus."""
+    x, bound = r.compared.get(node.inputs[0], ("", 0.0))
+    names = [r.blobs.get(name) for name in node.inputs[1:]]
+    soft = [layer for layer in r.layers if layer["type"] == "BNLL" and layer["top"] in (names[1], [names[1]])]
+    alike = x and names[0] == x and bound >= LINEAR and soft and soft[0]["bottom"] == [x]
+    return names[1] if alike else None
 
 
 def masked(r: Reader, x: str, holds: np.ndarray, other: np.ndarray | float, name: str) -> list[str]:
@@ -185,5 +209,5 @@ def trilu(r: Reader, node: Node) -> None:
 OPS = {
     **dict.fromkeys(UNARY, unary),
     "Selu": selu, "Celu": celu, "Softsign": softsign, "ThresholdedRelu": thresholded, "Clip": clip, "PRelu": prelu,
-    "Pow": pow_, "Cast": cast, "Where": where, "Trilu": trilu,
+    "Pow": pow_, "Greater": greater, "Cast": cast, "Where": where, "Trilu": trilu,
 }  # fmt: skip

@@ -259,6 +259,20 @@ def gather(r: Reader, node: Node) -> None:
     shaped(r, node, x, [*shape[:axis], *index.shape, *shape[axis + 1 :]])
 
 
+def gather_nd(r: Reader, node: Node) -> None:
+    """Constant places of the first axis, as a Gather takes them."""
+    index = r.constant(node.inputs[1], "index")
+    x = r.blob(node.inputs[0])
+    shape, n = r.shapes[x], r.shapes[x][0]
+    if node.get("batch_dims", 0) or index.ndim < 1 or index.shape[-1] != 1 or not index.size:
+        raise Refused(f"its index has shape {index.shape}; minidnn takes places of the first axis alone, (..., 1)")
+    places = [int(i) for i in index.reshape(-1)]
+    if any(not -n <= i < n for i in places):
+        raise Refused(f"its places are {few([str(i) for i in places], 5)}; axis 0 of {shape} has some from 0 on")
+    x = taken(r, x, 0, [i % n for i in places], node.name)
+    shaped(r, node, x, [*index.shape[:-1], *shape[1:]])
+
+
 def taken(r: Reader, x: str, axis: int, places: Sequence[int], name: str) -> str:
     """The elements at these places of an axis: runs of neighbours, joined. Raises Refused if there are too many."""
     pieces = _runs(places)
@@ -308,6 +322,6 @@ def blocks(r: Reader, node: Node) -> None:
 
 OPS = {
     "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Squeeze": squeeze, "Unsqueeze": squeeze,
-    "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "Expand": expand,
+    "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "GatherND": gather_nd, "Expand": expand,
     "Pad": pad, "DepthToSpace": blocks, "SpaceToDepth": blocks,
 }  # fmt: skip
