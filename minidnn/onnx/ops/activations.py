@@ -168,9 +168,10 @@ def _softplus(r: Reader, node: Node) -> str | None:
     """The Softplus of x, if the node is PyTorch's: x where x is large, else the Softplus."""
     x, bound = r.compared.get(node.inputs[0], ("", 0.0))
     names = [r.blobs.get(name) for name in node.inputs[1:]]
-    soft = [layer for layer in r.layers if layer["type"] == "BNLL" and layer["top"] in (names[1], [names[1]])]
-    alike = x and names[0] == x and bound >= LINEAR and soft and soft[0]["bottom"] == [x]
-    return names[1] if alike else None
+    if not x or names[0] != x or bound < LINEAR:
+        return None
+    soft = [layer for layer in r.layers if layer["type"] == "BNLL" and layer["top"] == [names[1]]]
+    return names[1] if soft and soft[0]["bottom"] == [x] else None
 
 
 def masked(r: Reader, x: str, holds: np.ndarray, other: np.ndarray | float, name: str) -> list[str]:

@@ -322,6 +322,6 @@ def blocks(r: Reader, node: Node) -> None:
 
 OPS = {
     "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Squeeze": squeeze, "Unsqueeze": squeeze,
-    "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "GatherND": gather_nd, "Expand": expand,
-    "Pad": pad, "DepthToSpace": blocks, "SpaceToDepth": blocks,
+    "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "GatherND": gather_nd,
+    "Expand": expand, "Pad": pad, "DepthToSpace": blocks, "SpaceToDepth": blocks,
 }  # fmt: skip
