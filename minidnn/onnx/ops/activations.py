@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.common import FROZEN, number, span
+from minidnn.onnx.ops.common import FROZEN, bounded, number, span
 from minidnn.onnx.package import onnx
 
 UNARY: dict[str, tuple[str, Callable[[Node], dict[str, Any]]]] = {  # operator -> layer type, its fields
@@ -177,6 +178,7 @@ def _softplus(r: Reader, node: Node) -> str | None:
 def masked(r: Reader, x: str, holds: np.ndarray, other: np.ndarray | float, name: str) -> list[str]:
     """x where `holds`, else `other`; both are broadcast over x."""
     shape = r.shapes[x]
+    bounded(holds.size)
     factor = np.where(holds, np.float32(1), np.float32(0))
     constant = np.where(holds, np.float32(0), np.asarray(other, np.float32))
     top = frozen(r, "Scale", x, factor, f"{name}_kept" if constant.any() else name)
@@ -193,6 +195,7 @@ def frozen(r: Reader, kind: str, x: str, value: np.ndarray, name: str) -> list[s
     axes = [i for i in range(full.ndim) if full.shape[i] != 1] or [len(shape) - 1]
     first, last = axes[0], axes[-1] + 1
     spanned = [length if first <= i < last else 1 for i, length in enumerate(shape)]
+    bounded(math.prod(spanned))
     blob = np.broadcast_to(full, spanned).reshape(shape[first:last])
     fields: dict[str, Any] = {f"{kind.lower()}_param": {"axis": first, "num_axes": last - first}, **FROZEN}
     return r.layer(kind, [x], [blob], name=name, **fields)
@@ -203,6 +206,7 @@ def trilu(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
     rows, columns = r.shapes[x][-2:]
     k = int(r.constant(node.input(1), "k").reshape(())) if node.input(1) else 0
+    bounded(rows * columns)
     away = np.arange(columns) - np.arange(rows)[:, None]
     r.gives(node, masked(r, x, away >= k if node.get("upper", 1) else away <= k, 0.0, node.name))
 

@@ -86,3 +86,12 @@ def number(r: Reader, name: str, what: str) -> float:
     if value.size != 1:
         raise Refused(f"its {what} has shape {value.shape}; one number is needed")
     return float(value.reshape(()))
+
+
+MOST = 1 << 26  # numbers of a constant that a handler makes
+
+
+def bounded(count: int) -> None:
+    """Raise Refused if a constant that the file does not hold would have so many numbers."""
+    if count > MOST:
+        raise Refused(f"it needs a constant of {count} numbers; {MOST} are the most")

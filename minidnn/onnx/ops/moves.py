@@ -10,7 +10,7 @@ import numpy as np
 from minidnn.errors import few
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.activations import masked
-from minidnn.onnx.ops.common import axis_of, image, number
+from minidnn.onnx.ops.common import axis_of, bounded, image, number
 
 
 def concat(r: Reader, node: Node) -> None:
@@ -178,6 +178,7 @@ def _surrounded(r: Reader, x: str, before: list[int], after: list[int], value: f
     y = padded(r, x, first, before[first:end], after[first:end], name if value == 0 else f"{name}_zeros")
     if value == 0 or not any(n > 0 for n in (*before, *after)):
         return y
+    bounded(math.prod(r.shapes[y][first:end]))
     inside = np.zeros(r.shapes[y][first:end], bool)
     inside[tuple(slice(max(before[i], 0), r.shapes[y][i] - max(after[i], 0)) for i in range(first, end))] = True
     inside = inside.reshape(*inside.shape, *[1] * (len(before) - end))
@@ -192,6 +193,8 @@ def _continued(r: Reader, x: str, axis: int, before: int, after: int, mode: str,
         raise Refused(f"its mode is {mode}; minidnn pads with a constant, or by reflect, edge or wrap")
     if mode == "reflect" and max(before, after) >= n:
         raise Refused(f"it reflects {max(before, after)} of the {n} elements of axis {axis}; fewer than there are")
+    if max(before, after) > PIECES * n:
+        raise Refused(f"it adds {max(before, after)} elements to the {n} of axis {axis}; {PIECES * n} are the most")
     places = np.pad(np.arange(n), (before, after), mode=mode).tolist()  # type: ignore[call-overload]
     return taken(r, x, axis, places, name)
 

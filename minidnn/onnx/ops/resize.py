@@ -31,20 +31,28 @@ def resize(r: Reader, node: Node) -> None:
     if node.type == "Upsample":
         place, rounding = "asymmetric", "floor"
     a, exclude = float(node.get("cubic_coeff_a", -0.75)), bool(node.get("exclude_outside", 0))
-    matrices = [
-        _matrix(n, m, scales[i] if scales else m / n, mode, place, rounding, a, exclude)
+    if max(to) > LARGEST:
+        raise Refused(f"it makes {to[2]} x {to[3]} pixels; {LARGEST} in a line are the most")
+    sources = [
+        _places(n, m, scales[i] if scales else m / n, place)
         for i, (n, m) in enumerate(zip(shape[2:], to[2:], strict=True), 2)
     ]
     factor = to[2] // shape[2]
-    squares = [np.repeat(np.eye(n, dtype=np.float32), factor, 0) for n in shape[2:]]
-    if to[2:] == [n * factor for n in shape[2:]] and all(map(np.array_equal, matrices, squares)):
+    if mode == "nearest" and to[2:] == [n * factor for n in shape[2:]] and _squares(sources, shape, rounding, factor):
         r.gives(node, r.layer("Upsample", [x], name=node.name, upsample_param={"scale": factor}))
     elif mode == "linear" and place == "align_corners":
         r.gives(node, r.layer("Interp", [x], name=node.name, interp_param={"height": to[2], "width": to[3]}))
     else:
-        for axis, matrix in ((3, matrices[1]), (2, matrices[0])):
+        for axis in (3, 2):
+            matrix = _matrix(shape[axis], sources[axis - 2], mode, rounding, a, exclude)
             x = _product(r, x, axis, matrix, node.name)
         r.gives(node, [x])
+
+
+def _squares(sources: Sequence[np.ndarray], shape: Sequence[int], rounding: str, factor: int) -> bool:
+    """Whether each pixel becomes a square of equal ones."""
+    at = [np.clip(_rounded(s, rounding), 0, n - 1) for s, n in zip(sources, shape[2:], strict=True)]
+    return all(np.array_equal(place, np.arange(len(place)) // factor) for place in at)
 
 
 def _lengths(r: Reader, node: Node, shape: Sequence[int]) -> tuple[list[int], list[float]]:
@@ -78,13 +86,13 @@ def _positive(to: list[int]) -> list[int]:
     return to
 
 
-def _matrix(n: int, m: int, scale: float, mode: str, place: str, rounding: str, a: float, exclude: bool) -> np.ndarray:
-    """(m, n): the weights of n pixels in each of m."""
+def _matrix(n: int, source: np.ndarray, mode: str, rounding: str, a: float, exclude: bool) -> np.ndarray:
+    """(m, n): the weights of n pixels in each of m, whose centres lie at `source` among them."""
+    m = len(source)
     if m * n > LARGEST:
         raise Refused(
             f"a line of {n} pixels that becomes {m} needs a matrix of {m * n} numbers; {LARGEST} are the most"
         )
-    source = _places(n, m, scale, place)
     if mode == "nearest":
         at, weights = _rounded(source, rounding)[:, None], np.ones((m, 1))
     elif mode in ("linear", "cubic"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.activations import frozen, masked
-from minidnn.onnx.ops.common import image, lines
+from minidnn.onnx.ops.common import bounded, image, lines
 from minidnn.onnx.ops.moves import padded, reshaped
 
 
@@ -54,6 +55,9 @@ def pool(r: Reader, node: Node) -> None:
     ways = [Windows(1, 1, 1, 0, 0, False)] * (2 - len(ways)) + ways
     if any(w.count < 1 for w in ways):
         raise Refused(f"its windows of {kernel} do not fit into {given[2:]} with their padding")
+    if any(max(w.before, w.after) >= w.kernel for w in ways):
+        raise Refused("its padding is as wide as its windows or wider, so that one may hold nothing else")
+    bounded(sum(w.count for w in ways))
     wanted = [w.places(-w.before, w.n + w.after) if counts_pad else w.places(0, w.n) for w in ways]
     mode = _round_mode(ways)
     if mode is None:
@@ -97,6 +101,7 @@ def _bordered(r: Reader, x: str, ways: Sequence[Windows], average: bool, name: s
     before, after = [w.before for w in ways], [w.after for w in ways]
     x = padded(r, x, 2, before, after, f"{name}_padded")
     if not average:
+        bounded(math.prod(r.shapes[x][2:]))
         inside = np.zeros(r.shapes[x][2:], bool)
         inside[before[0] : before[0] + shape[2], before[1] : before[1] + shape[3]] = True
         (x,) = masked(r, x, inside, -np.inf, f"{name}_border")
