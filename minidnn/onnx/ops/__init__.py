@@ -6,13 +6,24 @@ A function reads a Node and adds layers to a Reader. It raises Refused where no 
 from __future__ import annotations
 
 from minidnn.onnx.node import Handler
-from minidnn.onnx.ops import activations, elements, moves, normalizations, products, reductions, resize, windows
+from minidnn.onnx.ops import (
+    activations,
+    choices,
+    elements,
+    moves,
+    normalizations,
+    products,
+    reductions,
+    resize,
+    windows,
+)
 
 OPS: dict[str, Handler] = {
     **products.OPS,
     **windows.OPS,
     **normalizations.OPS,
     **activations.OPS,
+    **choices.OPS,
     **elements.OPS,
     **moves.OPS,
     **reductions.OPS,

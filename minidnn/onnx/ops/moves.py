@@ -9,8 +9,7 @@ import numpy as np
 
 from minidnn.errors import few
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.activations import masked
-from minidnn.onnx.ops.common import axis_of, bounded, image, number
+from minidnn.onnx.ops.common import axis_of, bounded, image, masked, number
 
 
 def concat(r: Reader, node: Node) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.activations import frozen, masked
-from minidnn.onnx.ops.common import bounded, image, lines
+from minidnn.onnx.ops.common import bounded, frozen, image, lines, masked
 from minidnn.onnx.ops.moves import padded, reshaped
 
 
