@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time a name is import
     from minidnn.api.tune import tune as tune
     from minidnn.nets.define import L as L
     from minidnn.nets.net import Net as Net
+    from minidnn.onnx.torch import from_torch as from_torch
     from minidnn.training.session import Session as Session
     from minidnn.training.solver import Solver as Solver
     from minidnn.zoo import load as load
@@ -31,7 +32,7 @@ _EXPORTS = {
     "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
     "algorithms": "api.time", "board": "api.board", "cards": "api.cards", "compare": "api.compare",
     "frontier": "api.frontier", "plan": "api.plan", "scaling": "api.scaling",
-    "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
+    "from_torch": "onnx.torch", "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
 }  # fmt: skip
 
 

@@ -6,10 +6,12 @@ tensors and shapes.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +21,7 @@ from minidnn.formats import named
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
-from minidnn.layers.rows import Rows
+from minidnn.layers.rows import Rows, of
 from minidnn.layers.source import Data
 from minidnn.nets.define import layers_of
 from minidnn.nets.graph import Graph, check_shared, resolve
@@ -52,6 +54,7 @@ class Net:
     name: str | None = None  # a subclass may set these three; its name is the class's by default
     force_backward: bool = False  # whether gradients of the data are computed, too
     state: ClassVar[Mapping[str, Any]] = {}  # level and stages, such as {"stage": ["deploy"]}
+    weights: Mapping[str, np.ndarray] = MappingProxyType({})  # first values by "<layer>/<blob>", in place of fillers
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
         """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
@@ -96,9 +99,15 @@ class Net:
         return Net._of(check_net(document, LAYERS, at), batch)
 
     @staticmethod
-    def _of(checked: CheckedNet, batch: int | None, new: bool = True) -> Net:
+    def _of(checked: CheckedNet, batch: int | None) -> Net:
         net = Net.__new__(Net)
-        net._take(checked, batch, new)
+        net._take(checked, batch)
+        return net
+
+    def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
+        """This net with another message, and the same first values."""
+        net = copy.copy(self)
+        net._take(replace(self._checked, parameter=parameter), batch, new=False)
         return net
 
     def _take(self, checked: CheckedNet, batch: int | None = None, new: bool = True) -> None:
@@ -129,13 +138,19 @@ class Net:
 
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
-        return Net._of(replace(self._checked, parameter=self.parameter), batch, new=False)
+        return self._changed(self.parameter, batch)
+
+    def with_weights(self, weights: Mapping[str, np.ndarray]) -> Net:
+        """This net, which begins with these values, "<layer>/<blob>" -> those of a blob; a file of it lacks them."""
+        net = self._changed(self.parameter)
+        net.weights = dict(weights)
+        return net
 
     def with_images(self, side: int) -> Net:
         """This net with square images of `side` pixels a side from each Data and Input layer.
 
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
-        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, new=False)
+        return self._changed(_with_images(self.parameter, side))
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
@@ -144,12 +159,11 @@ class Net:
         parameter, replaced = _without_data(self.parameter)
         if not replaced:
             return self, {}
-        return Net._of(replace(self._checked, parameter=parameter), None, new=False), replaced
+        return self._changed(parameter), replaced
 
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
-        parameter = self.parameter.model_copy(update={"state": state})
-        return Net._of(replace(self._checked, parameter=parameter), None, new=False)
+        return self._changed(self.parameter.model_copy(update={"state": state}))
 
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
@@ -236,7 +250,9 @@ class Net:
         for node in self.graph(phase, state).layers:
             for p in node.parameters:
                 if (name := node.tensor_name(p)) not in result:  # of layers that share it, the first has the filler
-                    result[name] = fill(p.filler, p.blob_shape or p.shape, seed, name)
+                    given = self.weights.get("/".join(name.rsplit(".", 1)))
+                    shape = p.blob_shape or p.shape
+                    result[name] = fill(p.filler, shape, seed, name) if given is None else of(given.reshape(shape))
         return result
 
 

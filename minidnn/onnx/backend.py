@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.nets.net import Net
+from minidnn.onnx.ends import Given
 from minidnn.onnx.node import Reader
 from minidnn.onnx.package import onnx
 from minidnn.onnx.reading import walk
@@ -30,12 +31,12 @@ class Model:
         known = {t.name for t in graph.initializer}
         names = [v.name for v in graph.input if v.name not in known]
         values = dict(zip(names, map(np.asarray, inputs), strict=False))
-        reader = walk(self.model, "model", None, values)
+        reader, _ = walk(self.model, "model", Given(values=values, trained=()))
         wanted = [o.name for o in graph.output]
         blobs = {name: reader.blobs[name] for name in wanted if name in reader.blobs}
         result: dict[str, np.ndarray] = {}
         if blobs:
-            net = Net.from_document(Document({"name": "model", "layer": reader.layers}, what="model"))
+            net = Net.from_document(Document({"name": "model", "layer": reader.finished()}, what="model"))
             given = {reader.blobs[n]: v for n, v in values.items() if n in reader.blobs}
             result = {**given, **self._outputs(net, reader, given, blobs.values())}
         return [result[blobs[name]] if name in blobs else reader.constants[name] for name in wanted]

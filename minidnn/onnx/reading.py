@@ -1,41 +1,60 @@
 """From an ONNX model to a Net and its weights.
 
-Each node becomes one or more layers (`ops/`). Values that are known when the file is read are constants: initializers,
-and whatever nodes compute from these alone, which ONNX's own evaluator works out. All shapes are static: a free batch
-takes the number that the caller gives. Shapes are those of minidnn's layers, so each node is judged where it stands.
+Each node becomes one or more layers (`ops/`). Values that are known when the file is read are parameters, which are
+trained, and constants (origins.py), and whatever nodes compute from constants alone, which ONNX's own evaluator works
+out. What nodes compute from parameters, layers compute, too. All shapes are static: free lengths take the numbers that
+the caller gives. Shapes are those of minidnn's layers, so each node is judged where it stands.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minidnn.errors import BadInput, few
-from minidnn.layers.base import Shape
+from minidnn.errors import few
 from minidnn.nets.net import Net
+from minidnn.onnx import exported, scripted
+from minidnn.onnx.ends import Given, InvalidModel, Shapes, inputs, with_loss
 from minidnn.onnx.fusing import fuse
-from minidnn.onnx.node import Node, Reader, Refused, Weights
+from minidnn.onnx.node import Bound, Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS
+from minidnn.onnx.ops.normalizations import in_training
+from minidnn.onnx.origins import Origins, Trained, arrays, by_place, decided, frozen
 from minidnn.onnx.package import onnx
 from minidnn.schema import Document
 
-
-class InvalidModel(BadInput, ValueError):
-    """A file that is no ONNX model, or that minidnn has no layers for; the message names the node and the reason."""
-
-    several = True
+RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
-def read(path: str | Path, batch: int | None = None, loss: bool = False) -> tuple[Net, Weights]:
+def read(
+    path: str | Path,
+    batch: int | None = None,
+    loss: bool = False,
+    *,
+    shapes: Shapes | None = None,
+    lengths: Mapping[str, int] | None = None,
+    trained: Trained = None,
+    notes: list[str] | None = None,
+) -> tuple[Net, Weights]:
     """The net of an ONNX file and its weights.
 
-    batch: the size of a free first axis of inputs; default: 1
-    loss:  append labels and a SoftmaxWithLoss to the last output, so that the net can be trained
+    What is a parameter in the file is trained, and once if it is used twice; other numbers are frozen (origins.py).
 
-    Raises InvalidModel, which names every node that no layer computes, and OSError if the file cannot be read."""
+    batch:   the size of a free first axis of inputs; default: 1
+    loss:    append labels and a SoftmaxWithLoss to the last output, so that the net can be trained
+    shapes:  shapes of inputs, by name, for free lengths and other ones: {"x": (4, 32)}
+    lengths: lengths of free axes, by the name that the file gives them: {"T": 32}
+    trained: the names of the numbers to train, or a function that says whether to train those of a name; default: what
+             the file shows
+    notes:   gets a line for what was frozen, and for what the file lacks; None: these are warnings
+
+    Raises InvalidModel, which names every node that no layer computes, and, with `loss`, what the exporter has taken
+    out and how to export the model so that it stays. Raises OSError if the file cannot be read."""
     content = Path(path).read_bytes()
     try:
         model = onnx().load_model_from_string(content)
@@ -45,43 +64,96 @@ def read(path: str | Path, batch: int | None = None, loss: bool = False) -> tupl
             raise
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise InvalidModel(f"{path}: no valid ONNX model: {reason}") from error
-    return from_model(model, str(path), batch, {}, loss)
+    given = Given(batch, {}, dict(shapes or {}), dict(lengths or {}), trained)
+    result = from_model(model, str(path), given, loss)
+    if notes is not None:
+        notes += result.notes
+    for line in result.notes if notes is None else ():
+        warnings.warn(line, stacklevel=2)
+    return result.net, dict(result.net.weights)
 
 
-def from_model(
-    model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray], loss: bool = False
-) -> tuple[Net, Weights]:
-    """The net of a model in memory; `source` is its name in errors, `values` the numbers of some inputs."""
-    result = walk(model, source, batch, values)
-    outputs = [o.name for o in model.graph.output]
-    name = Path(source).stem or model.graph.name
+@dataclass(frozen=True)
+class Reading:
+    """A model as a net, which begins with the model's weights.
+
+    places:     where each parameter is, by its name in the file
+    statistics: where each running statistic of a BatchNorm is: (layer, blob)
+    """
+
+    net: Net
+    notes: list[str]
+    places: dict[str, Bound]
+    statistics: dict[str, tuple[str, str]]
+
+
+def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Reading:
+    """A model in memory; `source` is its name in errors. Raises as `read`."""
+    result, origins = walk(model, source, given)
+    notes = [f"{source}: {line}" for line in (frozen(result.frozen), *origins.notes) if line]
+    if origins.problems and loss:
+        raise InvalidModel("\n".join(f"{source}: {p}; {remedy(model)}" for p in origins.problems))
+    notes += [f"{source}: not to be trained: {p}; {remedy(model)}" for p in origins.problems]
+    if not given.whole and exported_for_inference(result, model):
+        notes.append(
+            f"{source}: it was exported for inference, so that it has no Dropout even if the module has; "
+            f"if it has, {remedy(model)}"
+        )
     if loss:
-        _with_loss(result, outputs[0], source)
-    for blob in (b for layer in result.layers if layer["type"] == "Input" for b in [layer["top"]]):
-        result.names.add(blob)
-    net = Net.from_document(Document({"name": name, "layer": result.layers}, what=f"{source}: net {name}"))
-    return net, result.weights
+        with_loss(result, model.graph.output[0].name, source)
+    name = Path(source).stem or model.graph.name
+    net = Net.from_document(Document({"name": name, "layer": result.finished()}, what=f"{source}: net {name}"))
+    places = {name: bound for name, bound in result.bound.items() if bound.weight.trained}
+    return Reading(net.with_weights(result.weights), notes, places, result.statistics)
 
 
-def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray]) -> Reader:
-    """The Reader after all nodes. Raises InvalidModel with all nodes that no layer computes."""
-    graph, o = model.graph, onnx()
-    reader = Reader(batch, values)
+def remedy(model: Any) -> str:
+    """What to do about a file from which the exporter has taken something out."""
+    return f"export it by {exported.CALL if exported.noted(model) else scripted.CALL}"
+
+
+def exported_for_inference(reader: Reader, model: Any) -> bool:
+    """Whether PyTorch has exported a module that may have had Dropouts, as in `eval`."""
+    return model.producer_name == "pytorch" and not reader.training
+
+
+def walk(model: Any, source: str, given: Given) -> tuple[Reader, Origins]:
+    """The Reader after all nodes, and what its numbers are. Raises InvalidModel with all nodes that no layer computes.
+
+    The walk begins anew if layers that share a parameter need it in different orders or shapes."""
+    origins = decided(_origins(model), given.trained, source)
+    shared, apart = set[str](), set[str]()
+    while True:
+        reader = Reader(given.batch, given.values, shared, apart)
+        _walked(reader, model, origins, source, given)
+        if not reader.conflicts:
+            return reader, origins
+        apart |= reader.conflicts & shared
+        shared |= reader.conflicts
+
+
+def _origins(model: Any) -> Origins:
+    numbers = arrays(model)
+    if exported.noted(model):
+        return exported.exported(model, numbers)
+    if model.producer_name == "pytorch":
+        return scripted.scripted(model, numbers)
+    return by_place(list(model.graph.node), numbers)
+
+
+def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Given) -> None:
+    graph = model.graph
     version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
-    reader.constants.update((t.name, o.numpy_helper.to_array(t)) for t in graph.initializer)
-    problems: list[str] = []
-    for value in graph.input:
-        if value.name not in reader.constants:
-            try:
-                reader.inputs[value.name] = _shape(value, batch)
-                if value.type.tensor_type.elem_type in (o.TensorProto.INT32, o.TensorProto.INT64):
-                    reader.whole.add(value.name)
-            except Refused as reason:
-                problems.append(f"{source}: input {value.name!r}: {reason}")
-    wanted = {o.name for o in graph.output} | _read(graph)
+    reader.constants.update(origins.constants)
+    reader.parameters.update(origins.parameters)
+    nodes = [Node(proto, version) for proto in origins.nodes]
+    reader.ends = {o.name for o in graph.output}
+    wanted = reader.ends | _read(graph) | {name for node in nodes for name in node.inputs}
+    problems = inputs(reader, graph, source, given)
     lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed
-    for k, proto in enumerate(graph.node):
-        node = Node(proto, version, _name(proto, reader))
+    reader.training = any(map(_trains, nodes))
+    for k, node in enumerate(nodes):
+        node.name = _name(node, reader)
         node.outputs = [name if name in wanted else "" for name in node.outputs]
         if not any(node.outputs):
             continue
@@ -91,19 +163,25 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
         try:
             _one(reader, node)
         except Refused as reason:
-            label = f"{node.type} {proto.name!r}" if proto.name else f"node {k}, {node.type}"
+            label = f"{node.type} {node.proto.name!r}" if node.proto.name else f"node {k}, {node.type}"
             problems.append(f"{source}: {label}: {reason}")
             lost.update(node.outputs)
     if problems:
         raise InvalidModel("\n".join(problems))
-    fuse(reader, [o.name for o in graph.output])
-    return reader
+    fuse(reader, reader.ends)
+
+
+def _trains(node: Node) -> bool:
+    """Whether a node says that the module was exported as it trains."""
+    return node.type == "Dropout" or (node.type == "BatchNormalization" and in_training(node))
 
 
 def _one(reader: Reader, node: Node) -> None:
     if node.proto.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of the domain {node.proto.domain!r} are not ONNX's own")
-    if node.type == "Shape" and reader.is_blob(node.inputs[0]):
+    if node.type in RANDOM:
+        raise Refused("it draws random numbers anew for each run; of what does so, minidnn has Dropout alone")
+    if node.type == "Shape" and node.inputs[0] not in reader.constants:
         shape = reader.shape(node.inputs[0])[node.get("start", 0) : node.get("end")]
         reader.constants[node.outputs[0]] = np.array(shape, np.int64)
     elif all(name in reader.constants for name in node.inputs if name):
@@ -143,41 +221,11 @@ def _fold(reader: Reader, node: Node) -> None:
     reader.constants.update(zip([n for n in node.outputs if n], map(np.asarray, result), strict=True))
 
 
-def _shape(value: Any, batch: int | None) -> Shape:
-    """The shape of an input. Raises Refused if it is not static, apart from the batch."""
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type"):
-        raise Refused("it is no tensor")
-    dims = []
-    for i, d in enumerate(tensor.shape.dim):
-        if d.HasField("dim_value") and d.dim_value > 0 and not (i == 0 and batch):
-            dims.append(d.dim_value)
-        elif i == 0:
-            dims.append(batch or 1)
-        else:
-            raise Refused(f"its axis {i} ({d.dim_param or 'unnamed'}) has no length; export it with a fixed one")
-    return tuple(dims)
-
-
-def _name(proto: Any, reader: Reader) -> str:
+def _name(node: Node, reader: Reader) -> str:
     """The name of the node's layers: that of its weight without ".weight", or of its output."""
-    weights = [n for n in proto.input if n in reader.constants and n.endswith(".weight")]
-    if weights:
-        return weights[0].removesuffix(".weight")
-    return next((n for n in proto.output if n), proto.op_type).removesuffix(".y")
-
-
-def _with_loss(reader: Reader, output: str, source: str) -> None:
-    if output not in reader.blobs:
-        raise InvalidModel(f"{source}: its first output {output!r} is a constant")
-    scores = reader.blobs[output]
-    made = [layer for layer in reader.layers if scores in layer.get("top", ())]
-    if made and made[-1]["type"] == "Softmax":  # the loss has a softmax of its own
-        reader.layers.remove(made[-1])
-        (scores,) = made[-1]["bottom"]
-    n = reader.shapes[scores][0]
-    label = reader.unused("label")
-    spec = {"name": label, "type": "Input", "top": label, "input_param": {"shape": {"dim": [n]}}}
-    reader.layers.insert(sum(layer["type"] == "Input" for layer in reader.layers), spec)
-    name = reader.unused("loss")
-    reader.layers.append({"name": name, "type": "SoftmaxWithLoss", "bottom": [scores, label], "top": name})
+    weights = [reader.parameters[n].name for n in node.inputs if n in reader.parameters]
+    weights += [n for n in node.inputs if n in reader.constants]
+    for name in weights:
+        if name.endswith(".weight"):
+            return name.removesuffix(".weight")
+    return next((n for n in node.outputs if n), node.type).removesuffix(".y")

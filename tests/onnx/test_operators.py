@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from minidnn.onnx import InvalidModel
 from minidnn.onnx.backend import Model
+from minidnn.onnx.ends import Given
 from minidnn.onnx.reading import walk
 
 H = onnx.helper
@@ -70,7 +71,7 @@ def pooled(kind, pads, ceil, stride, kernel=(3, 4)):
 
 def refused(made) -> str:
     with pytest.raises(InvalidModel) as error:
-        walk(made, "m.onnx", None, {})
+        walk(made, "m.onnx", Given())
     return str(error.value)
 
 
@@ -134,7 +135,7 @@ def cut_and_padded(pads, value):
     [
         ([0, 0, 1, 2, 0, 0, 3, 0], "constant", None, None),
         ([0, 0, 1, 2, 0, 0, 3, 0], "constant", 1.5, None),
-        ([0, 0, 1, 2, 0, 0, 0, 0], "constant", -np.inf, None),
+        ([0, 0, 1, 2, 0, 0, 0, 0], "constant", -1e30, None),
         ([0, 1, -2, 2, 0, -1, 1, -3], "constant", 0.5, None),
         ([1, 2, 0, 1], "constant", 2.0, [-1, 2]),
         ([0, 0, -1, 0, 0, 0, 0, -2], "constant", 7.0, None),
@@ -200,7 +201,7 @@ def test_pads(pads, mode, value, axes):
 )  # fmt: skip
 def test_operators(kind, shapes, constants, attributes):
     if kind == "Where":
-        made = model(kind, shapes, [np.float32(-np.inf)], **attributes)
+        made = model(kind, shapes, [np.float32(-1e30)], **attributes)
         made.graph.node[0].input[:] = ["mask", "x0", "c0"]
         made.graph.initializer.append(onnx.numpy_helper.from_array(np.tri(4, 5, dtype=bool), "mask"))
     else:
@@ -219,7 +220,7 @@ def test_constants_of_training_are_frozen():
     made = model("Where", [(4, 5)], [np.float32(-1)])
     made.graph.node[0].input[:] = ["mask", "x0", "c0"]
     made.graph.initializer.append(onnx.numpy_helper.from_array(mask, "mask"))
-    layers = [layer for layer in walk(made, "m", None, {}).layers if layer["type"] != "Input"]
+    layers = [layer for layer in walk(made, "m", Given())[0].finished() if layer["type"] != "Input"]
     assert [layer["type"] for layer in layers] == ["Scale", "Bias"]
     assert all(layer["param"] == [{"lr_mult": 0, "decay_mult": 0}] for layer in layers)
 

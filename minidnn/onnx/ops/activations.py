@@ -9,7 +9,6 @@ import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import number, span
-from minidnn.onnx.package import onnx
 
 UNARY: dict[str, tuple[str, Callable[[Node], dict[str, Any]]]] = {  # operator -> layer type, its fields
     "Relu": ("ReLU", lambda n: {}),
@@ -104,14 +103,14 @@ def clipped(r: Reader, x: str, least: float | None, most: float | None, name: st
 
 def prelu(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
-    slope, shape = r.constant(node.inputs[1], "slope"), r.shapes[x]
+    slope, shape = r.needed(node.inputs[1], "slope"), r.shapes[x]
     if slope.size == 1:
         message: dict[str, Any] = {"channel_shared": True}
     elif len(shape) >= 2 and span(slope.shape, shape) == (1, 1):
         message = {}
     else:
         raise Refused(f"its slope has shape {slope.shape}; one number, or one per channel is needed")
-    r.gives(node, r.layer("PReLU", [x], [slope.reshape(-1)], name=node.name, prelu_param=message))
+    r.gives(node, r.layer("PReLU", [x], [slope.reshaped((slope.size,))], name=node.name, prelu_param=message))
 
 
 def pow_(r: Reader, node: Node) -> None:
@@ -122,17 +121,8 @@ def pow_(r: Reader, node: Node) -> None:
     r.gives(node, r.layer("Power", [r.blob(node.inputs[0])], name=node.name, power_param=message))
 
 
-def cast(r: Reader, node: Node) -> None:
-    """Of float32 to float32, in which minidnn computes."""
-    types, to = onnx().TensorProto, node.get("to")  # a word before version 6
-    if to not in (types.FLOAT, "FLOAT"):
-        to = to if isinstance(to, str) else types.DataType.Name(to)
-        raise Refused(f"it casts to {to.lower()}, and minidnn computes in float32")
-    r.gives(node, [r.blob(node.inputs[0])])
-
-
 OPS = {
     **dict.fromkeys(UNARY, unary),
     "Selu": selu, "Celu": celu, "Softsign": softsign, "ThresholdedRelu": thresholded, "Clip": clip, "PRelu": prelu,
-    "Pow": pow_, "Cast": cast,
+    "Pow": pow_,
 }  # fmt: skip

@@ -12,8 +12,6 @@ import numpy as np
 from minidnn.layers.base import Shape
 from minidnn.onnx.node import Node, Reader, Refused
 
-FROZEN: dict[str, Any] = {"param": [{"lr_mult": 0, "decay_mult": 0}]}  # of a blob that no training changes
-
 
 def pads(node: Node, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]):
     """((top, left), (bottom, right)): the padding of a window's node, `auto_pad` included."""
@@ -122,5 +120,5 @@ def frozen(r: Reader, kind: str, x: str, value: np.ndarray, name: str) -> list[s
     spanned = [length if first <= i < last else 1 for i, length in enumerate(shape)]
     bounded(math.prod(spanned))
     blob = np.broadcast_to(full, spanned).reshape(shape[first:last])
-    fields: dict[str, Any] = {f"{kind.lower()}_param": {"axis": first, "num_axes": last - first}, **FROZEN}
+    fields: dict[str, Any] = {f"{kind.lower()}_param": {"axis": first, "num_axes": last - first}}
     return r.layer(kind, [x], [blob], name=name, **fields)

@@ -9,22 +9,45 @@ import numpy as np
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.activations import clipped
 from minidnn.onnx.ops.common import axis_of, number, span
-from minidnn.onnx.ops.moves import expanded
+from minidnn.onnx.ops.moves import expanded, viewed
+from minidnn.onnx.package import onnx
+from minidnn.onnx.weight import Weight, constant
 
 
 def identity(r: Reader, node: Node) -> None:
-    """Dropout too, at inference: as Caffe's Dropout, which is the identity in TEST."""
-    if node.type == "Dropout":
-        if len(node.outputs) > 1 and node.outputs[1]:
-            raise Refused("its mask is no top of minidnn's Dropout")
-        ratio = r.known(node.input(1)) if node.input(1) else np.float32(node.get("ratio", 0.5))
-        mode = r.known(node.input(2)) if node.input(2) else None
-        if ratio is None or (mode is not None and bool(mode)):
-            raise Refused("it is in training mode; export the model for inference: minidnn trains it all the same")
-        message = {"dropout_ratio": float(ratio)}
-        r.gives(node, r.layer("Dropout", [r.blob(node.inputs[0])], name=node.name, dropout_param=message))
+    viewed(r, node, node.inputs[0], lambda w: w)
+
+
+def cast(r: Reader, node: Node) -> None:
+    """To the numbers that the value has in minidnn anyway: float32, or the whole numbers of an input."""
+    x, types, to = node.inputs[0], onnx().TensorProto, node.get("to")
+    to = types.FLOAT if to is None else types.DataType.Value(to) if isinstance(to, str) else to
+    if x in r.whole and to in (types.INT32, types.INT64):
+        r.whole.add(node.outputs[0])
+        r.gives(node, [r.blob(x, whole=True)])
         return
-    r.gives(node, [r.blob(node.inputs[0])])
+    if to != types.FLOAT:
+        raise Refused(f"it casts to {types.DataType.Name(to).lower()}, and minidnn computes in float32")
+    if x in r.constants:  # CastLike: the other input is a blob
+        r.constants[node.outputs[0]] = r.constants[x].astype(np.float32)
+        return
+    viewed(r, node, x, lambda w: w)
+
+
+def dropout(r: Reader, node: Node) -> None:
+    """Dropout: the identity in TEST, whatever the mode of the file."""
+    if any(node.outputs[1:]):
+        raise Refused("its mask is no top of minidnn's Dropout")
+    mode = r.known(node.input(2)) if node.input(2) else None
+    if mode is not None and bool(mode):
+        r.refuse_training()
+    ratio = r.constant(node.input(1), "ratio") if node.input(1) else np.float32(node.get("ratio", 0.5))
+    if float(ratio) == 0:
+        r.blobs[node.outputs[0]] = r.blob(node.inputs[0])
+        return
+    message = {"dropout_ratio": float(ratio)}
+    top = r.layer("Dropout", [r.blob(node.inputs[0])], name=node.name, dropout_param=message)
+    r.blobs[node.outputs[0]] = top[0]
 
 
 def scaled(r: Reader, x: str, factor: float, name: str, shift: float = 0.0) -> str:
@@ -42,54 +65,67 @@ def binary(r: Reader, node: Node) -> None:
     """Add, Sub, Mul, Div of two values. Before version 7 their axes are aligned at the last one if no axis is named."""
     a, b = node.inputs
     node.get("broadcast")
-    known = r.known(b) if not r.is_blob(b) or r.values else None
-    first = None if r.is_blob(a) else r.known(a)
-    if first is not None:
-        _with_constant(r, node, b, first, first_is_constant=True)
-    elif known is not None and not r.is_blob(b):
-        _with_constant(r, node, a, known, first_is_constant=False)
-    else:
-        one, other = r.blob(a), r.blob(b)
-        if node.type == "Div":
-            other = r.layer("Power", [other], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
-        if node.type in ("Mul", "Div"):
-            r.gives(node, _combined(r, one, other, node.name, "PROD", (1.0, 1.0)))
-        else:
-            r.gives(node, total(r, one, other, node.name, (1.0, -1.0 if node.type == "Sub" else 1.0)))
-
-
-def _with_constant(r: Reader, node: Node, x: str, value: np.ndarray, first_is_constant: bool) -> None:
-    blob, sign = r.blob(x), -1.0 if node.type == "Sub" else 1.0
-    if node.type == "Div" and first_is_constant:
-        blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
-    elif node.type == "Div":
-        value = 1 / value.astype(np.float32)
-    product = node.type in ("Mul", "Div")
-    if value.size == 1:
-        number = float(value.reshape(()))
-        if product:
-            message = {"scale": number}
-        elif first_is_constant:
-            message = {"shift": number} | ({"scale": -1.0} if sign < 0 else {})
-        else:
-            message = {"shift": sign * number}
-        r.gives(node, r.layer("Power", [blob], name=node.name, power_param=message))
+    first, second = (None if r.is_blob(name) else r.weight(name) for name in (a, b))
+    if first is not None and second is not None:  # one of them is a parameter
+        first, second = (first, None) if _fits_into(first, second) else (None, second)
+    if first is not None and _with_weight(r, node, b, first, is_first=True):
         return
-    blob = expanded(r, blob, value.shape, node.name)
-    place = span(value.shape, r.shapes[blob])
+    if second is not None and _with_weight(r, node, a, second, is_first=False):
+        return
+    one, other = r.blob(a), r.blob(b)
+    if node.type == "Div":
+        other = r.layer("Power", [other], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+    if node.type in ("Mul", "Div"):
+        r.gives(node, _combined(r, one, other, node.name, "PROD", (1.0, 1.0)))
+    else:
+        r.gives(node, total(r, one, other, node.name, (1.0, -1.0 if node.type == "Sub" else 1.0)))
+
+
+def _fits_into(first: Weight, second: Weight) -> bool:
+    """Whether a layer has the first of two known values, and reads the second from a blob."""
+    return (first.size, first.trained) <= (second.size, second.trained)
+
+
+def _with_weight(r: Reader, node: Node, x: str, weight: Weight, is_first: bool) -> bool:
+    """Add the layer that has the weight, or False if no layer has it."""
+    blob, product = r.blob(x), node.type in ("Mul", "Div")
+    changed = node.type == "Div" or (node.type == "Sub" and not is_first)  # the layer would have -w or 1 / w
+    if weight.trained and changed and not (node.type == "Div" and is_first):
+        return False
+    if changed and not is_first:
+        numbers = weight.numbers.astype(np.float32)
+        if weight.size > 1:
+            r.frozen[weight.name] = weight.shape
+        weight = constant(1 / numbers if product else -numbers)
+    if weight.size == 1 and not weight.trained and len(weight.shape) <= len(r.shapes[blob]):
+        _by_number(r, node, blob, float(weight.numbers.reshape(())), is_first)
+        return True
+    blob = expanded(r, blob, weight.shape, node.name)
+    place = (0, 0) if weight.size == 1 else span(weight.shape, r.shapes[blob])
     if place is None:
-        raise Refused(f"its constant has shape {value.shape}, which spans no axes of {r.shapes[blob]}")
+        return False
     axis, count = place
     where = {"axis": axis, "num_axes": count}
-    flat = value.reshape(r.shapes[blob][axis : axis + count])
+    flat = weight.reshaped(r.shapes[blob][axis : axis + count] if count else (1,))
+    if is_first and node.type == "Div":
+        blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+    elif is_first and node.type == "Sub":
+        blob = scaled(r, blob, -1.0, node.name)
     if product:
         r.gives(node, r.layer("Scale", [blob], [flat], name=node.name, scale_param=where))
-        return
-    if first_is_constant and sign < 0:
-        blob = scaled(r, blob, -1.0, node.name)
     else:
-        flat = sign * flat
-    r.gives(node, r.layer("Bias", [blob], [flat], name=node.name, bias_param=where))
+        r.gives(node, r.layer("Bias", [blob], [flat], name=node.name, bias_param=where))
+    return True
+
+
+def _by_number(r: Reader, node: Node, blob: str, number: float, is_first: bool) -> None:
+    if node.type in ("Mul", "Div"):
+        if node.type == "Div" and is_first:
+            blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+        message = {"scale": number}
+    else:
+        message = {"shift": number} | ({"scale": -1.0} if node.type == "Sub" and is_first else {})
+    r.gives(node, r.layer("Power", [blob], name=node.name, power_param=message))
 
 
 def _combined(r: Reader, a: str, b: str, name: str, operation: str, coeff: tuple[float, float]) -> list[str]:
@@ -156,7 +192,7 @@ def softmax(r: Reader, node: Node) -> None:
 
 
 OPS = {
-    **dict.fromkeys(("Identity", "Dropout"), identity),
+    "Identity": identity, **dict.fromkeys(("Cast", "CastLike"), cast), "Dropout": dropout,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), binary),
     **dict.fromkeys(("Max", "Min", "Sum", "Mean"), several),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),

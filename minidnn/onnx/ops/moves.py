@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from minidnn.errors import few
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import axis_of, bounded, image, masked, number
+from minidnn.onnx.weight import Weight, count
 
 
 def concat(r: Reader, node: Node) -> None:
-    blobs = [r.blob(n) for n in node.inputs]
+    blobs = [r.blob(n) for n in node.inputs if n not in r.constants or r.constants[n].size]
     axis = axis_of(node.get("axis"), r.shapes[blobs[0]])
     message = {"axis": axis} if axis != 1 else {}
     r.gives(node, r.layer("Concat", blobs, name=node.name, concat_param=message))
 
 
+def viewed(r: Reader, node: Node, x: str, view: Callable[[Weight], Weight]) -> None:
+    """The node's output is the value itself: the parameter as `view` turns it, or the blob."""
+    if x in r.parameters:
+        r.parameters[node.outputs[0]] = view(r.parameters[x])
+    else:
+        r.gives(node, [r.blob(x)])
+
+
+def reordered(r: Reader, node: Node, x: str, to: Sequence[int]) -> None:
+    """A value in another shape: a parameter stays one."""
+    if x in r.parameters:
+        r.parameters[node.outputs[0]] = r.parameters[x].reshaped(to)
+    else:
+        shaped(r, node, r.blob(x), to)
+
+
 def flatten(r: Reader, node: Node) -> None:
-    x = r.blob(node.inputs[0])
-    shape, axis = r.shapes[x], node.get("axis", 1)
+    x = node.inputs[0]
+    shape, axis = r.shape(x), node.get("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
-    shaped(r, node, x, [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))])
+    reordered(r, node, x, [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))])
 
 
 def shaped(r: Reader, node: Node, x: str, to: Sequence[int]) -> None:
@@ -61,9 +78,9 @@ def expand(r: Reader, node: Node) -> None:
 
 
 def reshape(r: Reader, node: Node) -> None:
-    x = r.blob(node.inputs[0])
+    x = node.inputs[0]
     to = [int(n) for n in r.constant(node.inputs[1], "shape")]
-    shape = r.shapes[x]
+    shape = r.shape(x)
     allowed = bool(node.get("allowzero", 0))
     if 0 in to and allowed:
         raise Refused(f"its shape {to} has no elements (allowzero=1)")
@@ -72,20 +89,22 @@ def reshape(r: Reader, node: Node) -> None:
     if -1 in to:
         rest = math.prod(n for n in to if n != -1)
         to = [math.prod(shape) // max(rest, 1) if n == -1 else n for n in to]
-    shaped(r, node, x, to)
+    if count(to) != count(shape):
+        raise Refused(f"its shape is {to}, and its input has shape {shape}")
+    reordered(r, node, x, to)
 
 
 def squeeze(r: Reader, node: Node) -> None:
-    x = r.blob(node.inputs[0])
-    shape, axes = r.shapes[x], _axes(r, node)
+    x = node.inputs[0]
+    shape, axes = r.shape(x), _axes(r, node)
     if node.type == "Squeeze":
         gone = {axis_of(a, shape) for a in axes} if axes else {i for i, n in enumerate(shape) if n == 1}
-        shaped(r, node, x, [n for i, n in enumerate(shape) if i not in gone])
+        reordered(r, node, x, [n for i, n in enumerate(shape) if i not in gone])
         return
     rank = len(shape) + len(axes)
     new = {a % rank for a in axes}
     rest = iter(shape)
-    shaped(r, node, x, [1 if i in new else next(rest) for i in range(rank)])
+    reordered(r, node, x, [1 if i in new else next(rest) for i in range(rank)])
 
 
 def _axes(r: Reader, node: Node) -> list[int]:
@@ -95,9 +114,12 @@ def _axes(r: Reader, node: Node) -> list[int]:
 
 
 def transpose(r: Reader, node: Node) -> None:
-    x = r.blob(node.inputs[0])
-    order = node.get("perm") or list(range(len(r.shapes[x])))[::-1]
-    r.gives(node, [turned(r, x, order, node.name)])
+    x = node.inputs[0]
+    order = [int(a) for a in node.get("perm") or list(range(len(r.shape(x))))[::-1]]
+    if order == sorted(order) or x in r.parameters:
+        viewed(r, node, x, lambda w: w.transposed(order))
+        return
+    r.gives(node, r.layer("Permute", [r.blob(x)], name=node.name, permute_param={"order": order}))
 
 
 def slice_(r: Reader, node: Node) -> None:
@@ -230,6 +252,32 @@ def split(r: Reader, node: Node) -> None:
     r.gives(node, r.layer("Slice", [x], tops=count, name=node.name, slice_param=message))
 
 
+def split_to_sequence(r: Reader, node: Node) -> None:
+    """Parts of an axis, which SequenceAt nodes take one by one."""
+    if node.outputs[0] in r.ends:
+        raise Refused("its sequence is an output of the model, and minidnn's outputs are tensors")
+    x = r.blob(node.inputs[0])
+    shape, keep = r.shapes[x], bool(node.get("keepdims", 1)) or bool(node.input(1))
+    axis = axis_of(node.get("axis", 0), shape)
+    given = r.constant(node.input(1), "split") if node.input(1) else np.array(1)
+    n, size = shape[axis], int(given.reshape(-1)[0])
+    parts = [min(size, n - i) for i in range(0, n, size)] if given.ndim == 0 else [int(p) for p in given]
+    message = {"axis": axis, "slice_point": np.cumsum(parts)[:-1].tolist()}
+    tops = r.layer("Slice", [x], tops=len(parts), name=node.name, slice_param=message) if len(parts) > 1 else [x]
+    short = [*shape[:axis], *shape[axis + 1 :]]
+    r.sequences[node.outputs[0]] = tops if keep else [r.in_shape(t, short, node.name) for t in tops]
+
+
+def sequence_at(r: Reader, node: Node) -> None:
+    parts = r.sequences.get(node.inputs[0])
+    if parts is None:
+        raise Refused(f"its sequence {node.inputs[0]!r} is none of a SplitToSequence")
+    place = int(r.constant(node.inputs[1], "position").reshape(()))
+    if not -len(parts) <= place < len(parts):
+        raise Refused(f"its position is {place}, of {len(parts)} parts")
+    r.gives(node, [parts[place]])
+
+
 def tile(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
     for axis, times in enumerate(r.constant(node.inputs[1], "repeats").tolist()):
@@ -238,22 +286,18 @@ def tile(r: Reader, node: Node) -> None:
     r.gives(node, [x])
 
 
-PIECES = 256  # most pieces of an axis that a Gather joins
+PIECES = 32  # most pieces of an axis that a Gather joins
+MOST = 2**26  # most elements of a matrix that chooses places
 
 
 def gather(r: Reader, node: Node) -> None:
-    """Rows of a constant table by indices: an Embed. Else constant places of an axis: parts of it, joined."""
-    table = r.constants.get(node.inputs[0])
-    axis = node.get("axis", 0)
-    if table is not None and table.ndim == 2 and axis in (0, -2):
-        message = {"num_output": table.shape[1], "input_dim": table.shape[0], "bias_term": False}
-        top = r.layer("Embed", [r.blob(node.inputs[1], whole=True)], [table], name=node.name, embed_param=message)
-        r.gives(node, top)
+    """Rows of a table by indices that are an input: an Embed. Else constant places of an axis: parts of it, joined."""
+    axis, index = axis_of(node.get("axis", 0), r.shape(node.inputs[0])), r.known(node.inputs[1])
+    if index is None or (r.values and r.weight(node.inputs[0]) is not None and axis == 0):
+        _rows(r, node, axis)
         return
-    index = r.constant(node.inputs[1], "index")
     x = r.blob(node.inputs[0])
-    shape = r.shapes[x]
-    axis = axis_of(axis, shape)
+    shape = r.shape(node.inputs[0])
     places = [int(i) for i in index.reshape(-1)]
     if not places or any(not -shape[axis] <= i < shape[axis] for i in places):
         raise Refused(f"its places are {few([str(i) for i in places], 5)}; axis {axis} of {shape} has some from 0 on")
@@ -275,13 +319,41 @@ def gather_nd(r: Reader, node: Node) -> None:
     shaped(r, node, x, [*index.shape[:-1], *shape[1:]])
 
 
+def _rows(r: Reader, node: Node, axis: int) -> None:
+    table = r.needed(node.inputs[0], "table")
+    if len(table.shape) != 2 or axis:
+        raise Refused(f"it takes places of axis {axis} of {table.shape}; minidnn takes rows of a matrix")
+    message = {"num_output": table.shape[1], "input_dim": table.shape[0], "bias_term": False}
+    x = r.blob(node.inputs[1], whole=True)
+    r.gives(node, r.layer("Embed", [x], [table], name=node.name, embed_param=message))
+
+
 def taken(r: Reader, x: str, axis: int, places: Sequence[int], name: str) -> str:
-    """The elements at these places of an axis: runs of neighbours, joined. Raises Refused if there are too many."""
+    """The elements at these places of an axis: one of them again and again, or runs of neighbours, joined; of many
+    runs, a product with a matrix of 0 and 1. Raises Refused if that is too large."""
     pieces = _runs(places)
+    if len(places) > 1 and len(set(places)) == 1:
+        x = part(r, x, axis, places[0], places[0] + 1, f"{name}_sliced")
+        return r.layer("Tile", [x], name=name, tile_param={"axis": axis, "tiles": len(places)})[0]
     if len(pieces) > PIECES:
-        raise Refused(f"it joins {len(pieces)} pieces of axis {axis}; at most {PIECES} are read")
+        return _chosen(r, x, axis, places, name)
     parts = [part(r, x, axis, a, b, f"{name}_sliced") for a, b in pieces]
     return parts[0] if len(parts) == 1 else r.layer("Concat", parts, name=name, concat_param={"axis": axis})[0]
+
+
+def _chosen(r: Reader, x: str, axis: int, places: Sequence[int], name: str) -> str:
+    shape = r.shapes[x]
+    before, n, behind = count(shape[:axis]), shape[axis], count(shape[axis + 1 :])
+    if n * len(places) > MOST:
+        raise Refused(f"it takes {len(places)} places of {n}, and the matrix that chooses them is too large")
+    choice = np.zeros((len(places), n), np.float32)
+    choice[np.arange(len(places)), places] = 1
+    x = turned(r, reshaped(r, x, (before, n, behind), f"{name}_rows"), [1, 0, 2], f"{name}_first")
+    dims = {"shape": {"dim": [len(places), n]}}
+    (matrix,) = r.layer("Parameter", [], [choice], name=f"{name}_places", parameter_param=dims)
+    (x,) = r.layer("MatMul", [matrix, reshaped(r, x, (n, before * behind), f"{name}_rows")], name=name)
+    x = turned(r, reshaped(r, x, (len(places), before, behind), f"{name}_back"), [1, 0, 2], f"{name}_back")
+    return reshaped(r, x, [*shape[:axis], len(places), *shape[axis + 1 :]], name)
 
 
 def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
@@ -326,4 +398,5 @@ OPS = {
     "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Squeeze": squeeze, "Unsqueeze": squeeze,
     "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "GatherND": gather_nd,
     "Expand": expand, "Pad": pad, "DepthToSpace": blocks, "SpaceToDepth": blocks,
+    "SplitToSequence": split_to_sequence, "SequenceAt": sequence_at,
 }  # fmt: skip

@@ -3,52 +3,90 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from minidnn.layers.base import Shape
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import axis_of, image
 from minidnn.onnx.ops.moves import reshaped
+from minidnn.onnx.weight import Weight, constant
 
 
 def batch_norm(r: Reader, node: Node) -> None:
-    """A BatchNorm, and a Scale for gamma and beta."""
-    if node.get("training_mode", 0) or (node.version < 7 and not node.get("is_test", 0)) or any(node.outputs[1:]):
-        raise Refused("it is in training mode; export the model for inference: minidnn trains it all the same")
+    """A BatchNorm, and a Scale for gamma and beta. Its sums are such that a step moves the running statistics as ONNX
+    and PyTorch move them: with a factor of 1 / (1 - momentum), which is the limit of Caffe's."""
+    if any(node.outputs[1:]):
+        raise Refused("its running statistics are no tops of minidnn's BatchNorm")
+    if in_training(node):
+        r.refuse_training()
     x = r.blob(node.inputs[0])
-    gamma, beta, mean, variance = (r.constant(n, "statistics") for n in node.inputs[1:5])
-    message = {"eps": float(node.get("epsilon", 1e-5)), "moving_average_fraction": float(node.get("momentum", 0.9))}
-    (y,) = r.layer("BatchNorm", [x], [mean, variance, np.ones(1)], name=node.name, batch_norm_param=message)
-    scale = {"bias_term": True}
-    r.gives(node, r.layer("Scale", [y], [gamma, beta], name=f"{node.name}_scale", scale_param=scale))
+    kept = float(node.get("momentum", 0.9))
+    if not 0 <= kept < 1:
+        raise Refused(f"its momentum is {kept}: the running statistics would not move; it must be from 0 to below 1")
+    mean, variance = (r.constant(n, "statistics") for n in node.inputs[3:5])
+    factor = np.float64(1 / (1 - kept))
+    message = {"eps": float(node.get("epsilon", 1e-5)), "moving_average_fraction": kept}
+    if r.training and not in_training(node):
+        message["use_global_stats"] = True
+    sums = [factor * mean.astype(np.float64), factor * variance.astype(np.float64), np.full(1, factor)]
+    (y,) = r.layer("BatchNorm", [x], sums, name=node.name, batch_norm_param=message)
+    layer = r.layers[-1]["name"]
+    r.statistics |= {node.inputs[3]: (layer, "mean_sum"), node.inputs[4]: (layer, "variance_sum")}
+    r.blobs[node.outputs[0]] = affine(r, y, node.inputs[1], node.inputs[2], 1, f"{node.name}_scale")[0]
+
+
+def in_training(node: Node) -> bool:
+    """Whether a BatchNormalization normalizes by its batch, as far as the file tells: PyTorch's newer exporter says it
+    in a note alone."""
+    old = node.version < 7 and not node.get("is_test", 0)
+    return old or bool(node.get("training_mode", 0)) or "_native_batch_norm_legit_functional" in node.note("fx_node")
+
+
+def affine(r: Reader, x: str, gamma: str, beta: str, axis: int, name: str) -> list[str]:
+    """x gamma + beta along the axes from `axis` on that gamma has; beta may be left out."""
+    factor, addend = r.weight(gamma), r.weight(beta) if beta else None
+    count = len(r.shape(gamma))
+    if _says_nothing(factor, 1) and (not beta or _says_nothing(addend, 0)):
+        return [x]
+    if factor is not None and addend is not None:
+        message = {"axis": axis, "num_axes": count} if (axis, count) != (1, 1) else {}
+        return r.layer("Scale", [x], [factor, addend], name=name, scale_param=message | {"bias_term": True})
+    for kind, field, value, weight in (("Scale", "scale_param", gamma, factor), ("Bias", "bias_param", beta, addend)):
+        fields: dict[str, Any] = {field: {"axis": axis} | ({"num_axes": count} if weight else {})}
+        if value:
+            bottoms = [x] if weight else [x, r.blob(value)]
+            (x,) = r.layer(kind, bottoms, [weight] if weight else [], name=name, **fields)
+    return [x]
+
+
+def _says_nothing(weight: Weight | None, number: float) -> bool:
+    return weight is not None and not weight.trained and bool((weight.numbers == number).all())
 
 
 def instance_norm(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
-    gamma, beta = (r.constant(name, what) for name, what in zip(node.inputs[1:], ("scale", "bias"), strict=True))
-    r.gives(node, group_norm(r, x, r.shapes[x][1], float(node.get("epsilon", 1e-5)), gamma, beta, node.name))
+    top = group_norm(r, x, r.shapes[x][1], float(node.get("epsilon", 1e-5)), f"{node.name}_norm")
+    r.gives(node, affine(r, top, node.inputs[1], node.inputs[2], 1, node.name))
 
 
-def group_norm(r: Reader, x: str, groups: int, eps: float, gamma: np.ndarray, beta: np.ndarray, name: str) -> list[str]:
-    """A GroupNorm, and a Scale for gamma and beta if they change anything."""
-    plain = bool((gamma == 1).all() and (beta == 0).all())
+def group_norm(r: Reader, x: str, groups: int, eps: float, name: str) -> str:
     message = {"num_groups": groups} | ({"eps": eps} if eps != 1e-5 else {})
-    top = r.layer("GroupNorm", [x], name=name if plain else f"{name}_norm", group_norm_param=message)
-    return top if plain else r.layer("Scale", top, [gamma, beta], name=name, scale_param={"bias_term": True})
+    return r.layer("GroupNorm", [x], name=name, group_norm_param=message)[0]
 
 
 def group_normalization(r: Reader, node: Node) -> None:
     """Before version 21 gamma and beta have a number for each group, else one for each channel."""
     x, groups, eps = r.blob(node.inputs[0]), int(node.get("num_groups")), float(node.get("epsilon", 1e-5))
     _in_float32(node)
-    gamma, beta = (r.constant(name, what) for name, what in zip(node.inputs[1:], ("scale", "bias"), strict=True))
     shape = r.shapes[x]
-    if node.version >= 21 or groups == shape[1]:
-        r.gives(node, group_norm(r, x, groups, eps, gamma, beta, node.name))
-        return
-    x = reshaped(r, x, [shape[0], groups, math.prod(shape[1:]) // groups], f"{node.name}_groups")
-    (y,) = group_norm(r, x, groups, eps, gamma, beta, node.name)
-    r.gives(node, [reshaped(r, y, shape, f"{node.name}_whole")])
+    by_channel = node.version >= 21 or groups == shape[1]
+    if not by_channel:
+        x = reshaped(r, x, [shape[0], groups, math.prod(shape[1:]) // groups], f"{node.name}_groups")
+    x = group_norm(r, x, groups, eps, f"{node.name}_norm")
+    top = affine(r, x, node.inputs[1], node.inputs[2], 1, node.name)
+    r.gives(node, top if by_channel else [reshaped(r, top[0], shape, f"{node.name}_whole")])
 
 
 def rms_norm(r: Reader, node: Node) -> None:
@@ -57,9 +95,13 @@ def rms_norm(r: Reader, node: Node) -> None:
     shape = r.shapes[x]
     axis, eps = axis_of(node.get("axis", -1), shape), float(node.get("epsilon", 1e-5))
     _in_float32(node)
-    gamma = np.broadcast_to(r.constant(node.inputs[1], "scale"), shape[axis:])
-    top = r.layer("RMSNorm", [x], name=f"{node.name}_norm", rms_norm_param={"axis": axis, "eps": eps})
-    r.gives(node, r.layer("Scale", top, [gamma], name=node.name, scale_param={"axis": axis, "num_axes": -1}))
+    (y,) = r.layer("RMSNorm", [x], name=f"{node.name}_norm", rms_norm_param={"axis": axis, "eps": eps})
+    gamma = r.weight(node.inputs[1])
+    if gamma is None:
+        r.gives(node, affine(r, y, node.inputs[1], "", axis, node.name))
+        return
+    where = {"axis": axis, "num_axes": -1}
+    r.gives(node, r.layer("Scale", [y], [_whole(gamma, shape[axis:])], name=node.name, scale_param=where))
 
 
 def _in_float32(node: Node) -> None:
@@ -74,10 +116,22 @@ def layer_norm(r: Reader, node: Node) -> None:
     _in_float32(node)
     if any(node.outputs[1:]):
         raise Refused("its second and third outputs, mean and deviation, are no tops of minidnn's LayerNorm")
-    gamma = np.broadcast_to(r.constant(node.inputs[1], "scale"), shape[axis:])
-    beta = np.broadcast_to(r.constant(node.input(2), "bias"), shape[axis:]) if node.input(2) else np.zeros(shape[axis:])
-    message = {"axis": axis, "eps": float(node.get("epsilon", 1e-5))}
-    r.gives(node, r.layer("LayerNorm", [x], [gamma, beta], name=node.name, layer_norm_param=message))
+    gamma, beta = r.weight(node.inputs[1]), r.weight(node.input(2)) if node.input(2) else None
+    message: dict[str, Any] = {"axis": axis, "eps": float(node.get("epsilon", 1e-5))}
+    if gamma is None or (beta is None and node.input(2)):  # one is a blob
+        (x,) = r.layer("LayerNorm", [x], name=node.name, layer_norm_param=message | {"affine": False})
+        r.gives(node, affine(r, x, node.inputs[1], node.input(2), axis, f"{node.name}_scale"))
+        return
+    if _says_nothing(gamma, 1) and (beta is None or _says_nothing(beta, 0)):
+        r.gives(node, r.layer("LayerNorm", [x], name=node.name, layer_norm_param=message | {"affine": False}))
+        return
+    own = [_whole(gamma, shape[axis:]), _whole(beta or constant(np.zeros(shape[axis:])), shape[axis:])]
+    r.gives(node, r.layer("LayerNorm", [x], own, name=node.name, layer_norm_param=message))
+
+
+def _whole(weight: Weight, shape: Shape) -> Weight:
+    """A weight of this shape: a constant may be broadcast to it."""
+    return weight if weight.trained else constant(np.broadcast_to(weight.numbers, shape), weight.name)
 
 
 def lrn(r: Reader, node: Node) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 from minidnn.layers.base import Shape
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import Line, lines
+from minidnn.onnx.ops.elements import scaled, total
 from minidnn.onnx.ops.moves import expanded, padded, reshaped, turned
 from minidnn.onnx.ops.windows import lifted, lowered, square
+from minidnn.onnx.weight import Weight, constant, count
 
 
 def conv(r: Reader, node: Node) -> None:
@@ -25,17 +27,22 @@ def conv(r: Reader, node: Node) -> None:
     r.gives(node, [lowered(r, top, len(given), node.name)])
 
 
-def _ends(r: Reader, node: Node) -> tuple[str, np.ndarray, list[np.ndarray], Shape]:
+def _ends(r: Reader, node: Node) -> tuple[str, Weight, list[Weight], Shape]:
     """(the image, its filters, its bias, the shape of the input): rows (N, C, W) become images of one row."""
-    w = r.constant(node.inputs[1], "weight")
-    bias = [r.constant(node.input(2), "bias")] if node.input(2) else []
+    w, bias = r.needed(node.inputs[1], "weight"), _bias(r, node)
     given = r.shape(node.inputs[0])
     x, _ = lifted(r, r.blob(node.inputs[0]), node.name)
-    if w.ndim != len(given):
+    if len(w.shape) != len(given):
         raise Refused(f"its weight has shape {w.shape}, for an input of shape {given}")
     if node.get("kernel_shape") not in (None, list(w.shape[2:])):
         raise Refused(f"its kernel_shape is {node.get('kernel_shape')}, and its weight has shape {w.shape}")
-    return x, w.reshape(*w.shape[:2], 1, w.shape[2]) if w.ndim == 3 else w, bias, given
+    return x, w.reshaped((*w.shape[:2], 1, w.shape[2])) if len(w.shape) == 3 else w, bias, given
+
+
+def _bias(r: Reader, node: Node) -> list[Weight]:
+    """The bias of a convolution, if it has one that says something."""
+    bias = r.needed(node.input(2), "bias") if node.input(2) else None
+    return [] if bias is None or (not bias.trained and not bias.numbers.any()) else [bias]
 
 
 def _geometry(outputs: int, axes: Sequence[Line], pad: Sequence[int], group: int, bias: bool) -> dict[str, object]:
@@ -83,48 +90,56 @@ def gemm(r: Reader, node: Node) -> None:
     """alpha A' B' + beta C: an InnerProduct if B is known, else a MatMul and a sum."""
     node.get("broadcast")  # of C, which may always be broadcast since version 7
     a, b = node.inputs[:2]
-    c, alpha, beta = node.input(2), node.get("alpha", 1.0), node.get("beta", 1.0)
-    weight = r.known(b)
-    addend = None if not c else r.known(c)
-    if weight is not None and not node.get("transA", 0) and (not c or (addend is not None and _per_output(addend))):
-        w = alpha * (weight if node.get("transB", 0) else weight.T)
-        bias = [] if addend is None else [np.broadcast_to(beta * addend.reshape(-1), (w.shape[0],))]
-        r.gives(node, _inner_product(r, r.blob(a), w, bias, node.name))
-        return
-    message: dict[str, object] = {
-        "transpose_a": bool(node.get("transA", 0)),
-        "transpose_b": bool(node.get("transB", 0)),
-    }
-    message |= {"scale": float(alpha)} if alpha != 1 else {}
-    top = r.layer("MatMul", [r.blob(a), r.blob(b)], name=node.name, matmul_param=message)
+    c, alpha, beta = node.input(2), float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
+    weight, addend = r.weight(b), r.weight(c) if c else None
+    if weight is not None and not node.get("transA", 0) and not (weight.trained and alpha != 1):
+        w = weight if node.get("transB", 0) else weight.transposed((1, 0))
+        w = w if alpha == 1 else constant(alpha * w.numbers)
+        bias = _per_output(addend, w.shape[0], beta)
+        top = _inner_product(r, r.blob(a), w, [bias] if bias else [], node.name)
+        c = "" if bias else c
+    else:
+        message: dict[str, object] = {
+            "transpose_a": bool(node.get("transA", 0)),
+            "transpose_b": bool(node.get("transB", 0)),
+        }
+        message |= {"scale": alpha} if alpha != 1 else {}
+        top = r.layer("MatMul", [r.blob(a), r.blob(b)], name=node.name, matmul_param=message)
     if c:
-        from minidnn.onnx.ops.elements import scaled, total
-
-        other = r.blob(c) if beta == 1 else scaled(r, r.blob(c), float(beta), node.name)
+        other = r.blob(c) if beta == 1 else scaled(r, r.blob(c), beta, node.name)
         top = total(r, top[0], other, node.name)
     r.gives(node, top)
 
 
-def _per_output(c: np.ndarray) -> bool:
-    return c.size == 1 or c.ndim == 1 or (c.ndim == 2 and c.shape[0] == 1)
+def _per_output(c: Weight | None, outputs: int, beta: float) -> Weight | None:
+    """C as the bias of an InnerProduct; None if it is none."""
+    if c is None or (c.trained and beta != 1):
+        return None
+    if not c.trained and (c.size == 1 or c.shape in ((outputs,), (1, outputs))):
+        return constant(np.broadcast_to(beta * c.numbers.reshape(-1), (outputs,)), c.name if beta == 1 else "")
+    return c.reshaped((outputs,)) if c.shape in ((outputs,), (1, outputs)) else None
 
 
-def _inner_product(r: Reader, x: str, w: np.ndarray, bias: list[np.ndarray], name: str) -> list[str]:
+def _inner_product(r: Reader, x: str, w: Weight, bias: list[Weight], name: str) -> list[str]:
+    """x w' + bias. A parameter that other layers read, too, lies as it does in the file."""
     fields: dict[str, object] = {"num_output": int(w.shape[0])}
     fields |= {"bias_term": False} if not bias else {}
     axis = len(r.shapes[x]) - 1
     fields |= {"axis": axis} if axis != 1 else {}
+    if w.turns and w.trained and w.name in r.shared:
+        w = w.transposed((1, 0))
+        fields["transpose"] = True
     return r.layer("InnerProduct", [x], [w, *bias], name=name, inner_product_param=fields)
 
 
 def matmul(r: Reader, node: Node) -> None:
     """An InnerProduct by a constant matrix; else a MatMul, whose inputs are expanded to one shape of batches."""
     a, b = node.inputs
-    weight, first = r.known(b), None if r.is_blob(a) else r.known(a)
-    if weight is not None and weight.ndim == 2 and len(r.shape(a)) >= 2:
-        r.gives(node, _inner_product(r, r.blob(a), weight.T, [], node.name))
+    weight, first = r.weight(b), None if r.is_blob(a) else r.weight(a)
+    if weight is not None and len(weight.shape) == 2 and len(r.shape(a)) >= 2:
+        r.gives(node, _inner_product(r, r.blob(a), weight.transposed((1, 0)), [], node.name))
         return
-    if first is not None and first.ndim == 2 and len(r.shape(b)) >= 2:  # A x = (x' A')'
+    if first is not None and len(first.shape) == 2 and len(r.shape(b)) >= 2:  # A x = (x' A')'
         x, order = r.blob(b), [*range(len(r.shape(b)))]
         order[-2:] = order[:-3:-1]
         x = turned(r, x, order, f"{node.name}_turned")
@@ -132,6 +147,12 @@ def matmul(r: Reader, node: Node) -> None:
         r.gives(node, [turned(r, y, order, node.name)])
         return
     one, other = r.blob(a), r.blob(b)
+    if len(r.shapes[other]) == 2 and len(r.shapes[one]) > 2:  # one matrix for all batches
+        lead = r.shapes[one][:-1]
+        one = reshaped(r, one, [count(lead), r.shapes[one][-1]], f"{node.name}_rows")
+        (y,) = r.layer("MatMul", [one, other], name=node.name)
+        r.gives(node, [reshaped(r, y, [*lead, r.shapes[y][-1]], f"{node.name}_shaped")])
+        return
     vectors = len(r.shapes[one]) == 1, len(r.shapes[other]) == 1
     one = reshaped(r, one, [1, *r.shapes[one]], f"{node.name}_row") if vectors[0] else one
     other = reshaped(r, other, [*r.shapes[other], 1], f"{node.name}_column") if vectors[1] else other

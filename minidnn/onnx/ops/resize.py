@@ -155,8 +155,7 @@ def _product(r: Reader, x: str, axis: int, matrix: np.ndarray, name: str) -> str
     order = [i for i in range(4) if i != axis] + [axis]
     x = turned(r, x, order, f"{name}_turned")
     message = {"num_output": m, "bias_term": False, "axis": 3}
-    frozen = [{"lr_mult": 0, "decay_mult": 0}]
-    (x,) = r.layer("InnerProduct", [x], [matrix], name=name, inner_product_param=message, param=frozen)
+    (x,) = r.layer("InnerProduct", [x], [matrix], name=name, inner_product_param=message)
     return turned(r, x, [order.index(i) for i in range(4)], f"{name}_back")
 
 
