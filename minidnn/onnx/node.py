@@ -101,6 +101,7 @@ class Reader:
         self.sequences: dict[str, list[str]] = {}  # value -> the blobs of a sequence
         self.inputs: dict[str, Shape] = {}  # value -> shape, of inputs that a layer may read
         self.whole: set[str] = set()  # inputs of whole numbers: only an Embed reads them
+        self.compared: dict[str, tuple[str, float]] = {}  # value -> (blob, number): whether blob > number
         self.ends: set[str] = set()  # outputs of the graph
         self.training = False  # whether some node of the file says that it is in training mode
         self.layers: list[dict[str, Any]] = []

@@ -23,6 +23,7 @@ from minidnn.onnx import exported, scripted
 from minidnn.onnx.constants import FOLDED, Budget, check_places, fold
 from minidnn.onnx.ends import Given, Shapes, inputs, with_loss
 from minidnn.onnx.file import InvalidModel, load
+from minidnn.onnx.fusing import fuse
 from minidnn.onnx.node import Bound, Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS, add_layers
 from minidnn.onnx.ops.normalizations import in_training
@@ -183,6 +184,7 @@ def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Gi
             lost.update(node.outputs)
     if problems:
         raise InvalidModel(*problems)
+    fuse(reader, reader.ends)
 
 
 def _trains(node: Node) -> bool:

@@ -7,15 +7,28 @@ need not check what ONNX says of the operator: `add_layers` refuses a node that 
 from __future__ import annotations
 
 from minidnn.onnx.node import UNFIT, Handler, Node, Reader, Refused
-from minidnn.onnx.ops import activations, elements, moves, normalizations, products, windows
+from minidnn.onnx.ops import (
+    activations,
+    choices,
+    elements,
+    moves,
+    normalizations,
+    products,
+    reductions,
+    resize,
+    windows,
+)
 
 OPS: dict[str, Handler] = {
     **products.OPS,
     **windows.OPS,
     **normalizations.OPS,
     **activations.OPS,
+    **choices.OPS,
     **elements.OPS,
     **moves.OPS,
+    **reductions.OPS,
+    **resize.OPS,
 }
 
 

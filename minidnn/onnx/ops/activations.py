@@ -121,59 +121,8 @@ def pow_(r: Reader, node: Node) -> None:
     r.gives(node, r.layer("Power", [r.blob(node.inputs[0])], name=node.name, power_param=message))
 
 
-def where(r: Reader, node: Node) -> None:
-    """x where a constant mask is true, else constants, or the reverse: a product and a sum with constants, which no
-    training changes."""
-    mask = r.known(node.inputs[0])
-    if mask is None:
-        raise Refused(f"its condition, {node.inputs[0]!r}, is computed as the net runs; it must be a constant")
-    kept, name = (node.inputs[1], node.inputs[2]) if r.is_blob(node.inputs[1]) else (node.inputs[2], node.inputs[1])
-    other = r.known(name) if not r.is_blob(name) else None
-    if other is None:
-        raise Refused("it takes elements of two values that are computed as the net runs; one must be a constant")
-    x = r.blob(kept)
-    holds = mask.astype(bool) if kept == node.inputs[1] else ~mask.astype(bool)
-    shape = r.shapes[x]
-    if np.broadcast_shapes(holds.shape, np.shape(other), shape) != shape:
-        raise Refused(f"its condition and its constant have shapes {mask.shape} and {other.shape}, larger than {shape}")
-    r.gives(node, masked(r, x, holds, np.asarray(other, np.float32), node.name))
-
-
-def masked(r: Reader, x: str, holds: np.ndarray, other: np.ndarray | float, name: str) -> list[str]:
-    """x where `holds`, else `other`; both are broadcast over x."""
-    shape = r.shapes[x]
-    factor = np.where(holds, np.float32(1), np.float32(0))
-    constant = np.where(holds, np.float32(0), np.asarray(other, np.float32))
-    top = frozen(r, "Scale", x, factor, f"{name}_kept" if constant.any() else name)
-    if constant.any():
-        top = frozen(r, "Bias", top[0], constant, name)
-    assert r.shapes[top[0]] == shape
-    return top
-
-
-def frozen(r: Reader, kind: str, x: str, value: np.ndarray, name: str) -> list[str]:
-    """A frozen Scale or Bias of the axes from the first to the last along which the value differs."""
-    shape = r.shapes[x]
-    full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
-    axes = [i for i in range(full.ndim) if full.shape[i] != 1] or [len(shape) - 1]
-    first, last = axes[0], axes[-1] + 1
-    spanned = [length if first <= i < last else 1 for i, length in enumerate(shape)]
-    blob = np.broadcast_to(full, spanned).reshape(shape[first:last])
-    fields: dict[str, Any] = {f"{kind.lower()}_param": {"axis": first, "num_axes": last - first}}
-    return r.layer(kind, [x], [blob], name=name, **fields)
-
-
-def trilu(r: Reader, node: Node) -> None:
-    """The upper or the lower triangle of matrices; zeros elsewhere."""
-    x = r.blob(node.inputs[0])
-    rows, columns = r.shapes[x][-2:]
-    k = int(r.constant(node.input(1), "k").reshape(())) if node.input(1) else 0
-    away = np.arange(columns) - np.arange(rows)[:, None]
-    r.gives(node, masked(r, x, away >= k if node.get("upper", 1) else away <= k, 0.0, node.name))
-
-
 OPS = {
     **dict.fromkeys(UNARY, unary),
     "Selu": selu, "Celu": celu, "Softsign": softsign, "ThresholdedRelu": thresholded, "Clip": clip, "PRelu": prelu,
-    "Pow": pow_, "Where": where, "Trilu": trilu,
+    "Pow": pow_,
 }  # fmt: skip

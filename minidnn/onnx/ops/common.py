@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from minidnn.layers.base import Shape
 from minidnn.onnx.node import Node, Reader, Refused
@@ -83,3 +87,38 @@ def number(r: Reader, name: str, what: str) -> float:
     if value.size != 1:
         raise Refused(f"its {what} has shape {value.shape}; one number is needed")
     return float(value.reshape(()))
+
+
+MOST = 1 << 26  # numbers of a constant that a handler makes
+
+
+def bounded(count: int) -> None:
+    """Raise Refused if a constant that the file does not hold would have so many numbers."""
+    if count > MOST:
+        raise Refused(f"it needs a constant of {count} numbers; {MOST} are the most")
+
+
+def masked(r: Reader, x: str, holds: np.ndarray, other: np.ndarray | float, name: str) -> list[str]:
+    """x where `holds`, else `other`; both are broadcast over x."""
+    shape = r.shapes[x]
+    bounded(holds.size)
+    factor = np.where(holds, np.float32(1), np.float32(0))
+    constant = np.where(holds, np.float32(0), np.asarray(other, np.float32))
+    top = frozen(r, "Scale", x, factor, f"{name}_kept" if constant.any() else name)
+    if constant.any():
+        top = frozen(r, "Bias", top[0], constant, name)
+    assert r.shapes[top[0]] == shape
+    return top
+
+
+def frozen(r: Reader, kind: str, x: str, value: np.ndarray, name: str) -> list[str]:
+    """A frozen Scale or Bias of the axes from the first to the last along which the value differs."""
+    shape = r.shapes[x]
+    full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
+    axes = [i for i in range(full.ndim) if full.shape[i] != 1] or [len(shape) - 1]
+    first, last = axes[0], axes[-1] + 1
+    spanned = [length if first <= i < last else 1 for i, length in enumerate(shape)]
+    bounded(math.prod(spanned))
+    blob = np.broadcast_to(full, spanned).reshape(shape[first:last])
+    fields: dict[str, Any] = {f"{kind.lower()}_param": {"axis": first, "num_axes": last - first}}
+    return r.layer(kind, [x], [blob], name=name, **fields)

@@ -1,4 +1,4 @@
-"""Sums and products of two values, reductions, softmax."""
+"""Sums and products of two values, softmax."""
 
 from __future__ import annotations
 
@@ -191,42 +191,9 @@ def softmax(r: Reader, node: Node) -> None:
     r.gives(node, [top])
 
 
-REDUCED = {"ReduceSum": "SUM", "ReduceMean": "MEAN", "ReduceL1": "ASUM", "ReduceSumSquare": "SUMSQ"}
-
-
-def reduction(r: Reader, node: Node) -> None:
-    """A Reduction of the last axes, or the mean of images."""
-    x = r.blob(node.inputs[0])
-    shape = r.shapes[x]
-    axes = node.get("axes")
-    if axes is None and node.input(1):
-        axes = r.constant(node.input(1), "axes").tolist()
-    if not axes and node.get("noop_with_empty_axes", 0):
-        r.gives(node, [x])
-        return
-    axes = sorted(axis_of(a, shape) for a in axes) if axes else list(range(len(shape)))
-    keep = bool(node.get("keepdims", 1))
-    if axes == [2, 3] and len(shape) == 4 and node.type == "ReduceMean":
-        pooled = r.layer("Pooling", [x], name=node.name, pooling_param={"pool": "AVE", "global_pooling": True})
-        r.gives(node, pooled if keep else r.layer("Flatten", pooled, name=f"{node.name}_flat"))
-        return
-    if axes != list(range(axes[0], len(shape))):
-        order = [i for i in range(len(shape)) if i not in axes] + axes
-        (x,) = r.layer("Permute", [x], name=f"{node.name}_permuted", permute_param={"order": order})
-    first = len(shape) - len(axes)
-    message = {"operation": REDUCED[node.type], "axis": first}
-    (top,) = r.layer("Reduction", [x], name=node.name, reduction_param=message)
-    wanted = tuple(1 if i in axes else n for i, n in enumerate(shape) if keep or i not in axes)
-    if r.shapes[top] != wanted and wanted:
-        dims = {"shape": {"dim": list(wanted)}}
-        (top,) = r.layer("Reshape", [top], name=f"{node.name}_shaped", reshape_param=dims)
-    r.gives(node, [top])
-
-
 OPS = {
     "Identity": identity, **dict.fromkeys(("Cast", "CastLike"), cast), "Dropout": dropout,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), binary),
     **dict.fromkeys(("Max", "Min", "Sum", "Mean"), several),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
-    **dict.fromkeys(REDUCED, reduction),
 }  # fmt: skip

@@ -9,8 +9,7 @@ import numpy as np
 
 from minidnn.errors import few
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.activations import masked
-from minidnn.onnx.ops.common import axis_of, image, number
+from minidnn.onnx.ops.common import axis_of, bounded, image, masked, number
 from minidnn.onnx.weight import Weight, count
 
 
@@ -200,6 +199,7 @@ def _surrounded(r: Reader, x: str, before: list[int], after: list[int], value: f
     y = padded(r, x, first, before[first:end], after[first:end], name if value == 0 else f"{name}_zeros")
     if value == 0 or not any(n > 0 for n in (*before, *after)):
         return y
+    bounded(math.prod(r.shapes[y][first:end]))
     inside = np.zeros(r.shapes[y][first:end], bool)
     inside[tuple(slice(max(before[i], 0), r.shapes[y][i] - max(after[i], 0)) for i in range(first, end))] = True
     inside = inside.reshape(*inside.shape, *[1] * (len(before) - end))
@@ -214,6 +214,8 @@ def _continued(r: Reader, x: str, axis: int, before: int, after: int, mode: str,
         raise Refused(f"its mode is {mode}; minidnn pads with a constant, or by reflect, edge or wrap")
     if mode == "reflect" and max(before, after) >= n:
         raise Refused(f"it reflects {max(before, after)} of the {n} elements of axis {axis}; fewer than there are")
+    if max(before, after) > PIECES * n:
+        raise Refused(f"it adds {max(before, after)} elements to the {n} of axis {axis}; {PIECES * n} are the most")
     places = np.pad(np.arange(n), (before, after), mode=mode).tolist()  # type: ignore[call-overload]
     return taken(r, x, axis, places, name)
 
@@ -303,6 +305,20 @@ def gather(r: Reader, node: Node) -> None:
     shaped(r, node, x, [*shape[:axis], *index.shape, *shape[axis + 1 :]])
 
 
+def gather_nd(r: Reader, node: Node) -> None:
+    """Constant places of the first axis, as a Gather takes them."""
+    index = r.constant(node.inputs[1], "index")
+    x = r.blob(node.inputs[0])
+    shape, n = r.shapes[x], r.shapes[x][0]
+    if node.get("batch_dims", 0) or index.ndim < 1 or index.shape[-1] != 1 or not index.size:
+        raise Refused(f"its index has shape {index.shape}; minidnn takes places of the first axis alone, (..., 1)")
+    places = [int(i) for i in index.reshape(-1)]
+    if any(not -n <= i < n for i in places):
+        raise Refused(f"its places are {few([str(i) for i in places], 5)}; axis 0 of {shape} has some from 0 on")
+    x = taken(r, x, 0, [i % n for i in places], node.name)
+    shaped(r, node, x, [*index.shape[:-1], *shape[1:]])
+
+
 def _rows(r: Reader, node: Node, axis: int) -> None:
     table = r.needed(node.inputs[0], "table")
     if len(table.shape) != 2 or axis:
@@ -380,7 +396,7 @@ def blocks(r: Reader, node: Node) -> None:
 
 OPS = {
     "Concat": concat, "Flatten": flatten, "Reshape": reshape, "Squeeze": squeeze, "Unsqueeze": squeeze,
-    "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "Expand": expand,
-    "Pad": pad, "DepthToSpace": blocks, "SpaceToDepth": blocks,
+    "Transpose": transpose, "Slice": slice_, "Split": split, "Tile": tile, "Gather": gather, "GatherND": gather_nd,
+    "Expand": expand, "Pad": pad, "DepthToSpace": blocks, "SpaceToDepth": blocks,
     "SplitToSequence": split_to_sequence, "SequenceAt": sequence_at,
 }  # fmt: skip

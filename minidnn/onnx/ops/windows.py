@@ -1,7 +1,8 @@
-"""Pooling, and images in another size."""
+"""Pooling."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.activations import frozen, masked
-from minidnn.onnx.ops.common import image, lines
+from minidnn.onnx.ops.common import bounded, frozen, image, lines, masked
 from minidnn.onnx.ops.moves import padded, reshaped
 
 
@@ -54,6 +54,9 @@ def pool(r: Reader, node: Node) -> None:
     ways = [Windows(1, 1, 1, 0, 0, False)] * (2 - len(ways)) + ways
     if any(w.count < 1 for w in ways):
         raise Refused(f"its windows of {kernel} do not fit into {given[2:]} with their padding")
+    if any(max(w.before, w.after) >= w.kernel for w in ways):
+        raise Refused("its padding is as wide as its windows or wider, so that one may hold nothing else")
+    bounded(sum(w.count for w in ways))
     wanted = [w.places(-w.before, w.n + w.after) if counts_pad else w.places(0, w.n) for w in ways]
     mode = _round_mode(ways)
     if mode is None:
@@ -97,6 +100,7 @@ def _bordered(r: Reader, x: str, ways: Sequence[Windows], average: bool, name: s
     before, after = [w.before for w in ways], [w.after for w in ways]
     x = padded(r, x, 2, before, after, f"{name}_padded")
     if not average:
+        bounded(math.prod(r.shapes[x][2:]))
         inside = np.zeros(r.shapes[x][2:], bool)
         inside[before[0] : before[0] + shape[2], before[1] : before[1] + shape[3]] = True
         (x,) = masked(r, x, inside, -np.inf, f"{name}_border")
@@ -132,62 +136,6 @@ def global_pool(r: Reader, node: Node) -> None:
     r.gives(node, [lowered(r, top, len(given), node.name)])
 
 
-def resize(r: Reader, node: Node) -> None:
-    x = r.blob(node.inputs[0])
-    n, c, h, w = image(r.shapes[x])
-    named = ["", "scales"] if node.type == "Upsample" else ["", "roi", "scales", "sizes"]
-    given = {what: r.known(node.input(i)) for i, what in enumerate(named) if what and node.input(i)}
-    if node.get("axes"):
-        raise Refused("it names axes; it must size all four")
-    sizes, scales = given.get("sizes"), given.get("scales")
-    if sizes is not None and sizes.size == 4:
-        to = [int(v) for v in sizes]
-    elif scales is not None and scales.size == 4:
-        to = [int(np.floor(float(s) * d)) for s, d in zip(scales, (n, c, h, w), strict=True)]
-    else:
-        raise Refused("its sizes must be constants, for all four axes")
-    if node.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise Refused("keep_aspect_ratio_policy must be stretch")
-    if to[:2] != [n, c]:
-        raise Refused(f"it sizes the batch or the channels: {(n, c)} become {tuple(to[:2])}")
-    mode, place = node.get("mode", "nearest"), node.get("coordinate_transformation_mode", "half_pixel")
-    grown = to[2] % h == 0 and to[3] % w == 0 and to[2] // h == to[3] // w
-    exact = scales is None or all(float(s) == int(s) for s in scales)
-    if node.type == "Upsample":
-        place = "asymmetric"
-    rounding = node.get("nearest_mode", "round_prefer_floor")
-    if mode == "nearest" and grown and exact and _squares(place, rounding, to[2] // h):
-        r.gives(node, r.layer("Upsample", [x], name=node.name, upsample_param={"scale": to[2] // h}))
-    elif mode == "linear" and place == "align_corners" and (scales is None or _whole(scales, r.shapes[x])):
-        r.gives(node, r.layer("Interp", [x], name=node.name, interp_param={"height": to[2], "width": to[3]}))
-    else:
-        raise Refused(
-            f"mode {mode} with {place}: minidnn has nearest by one whole factor, and linear with align_corners"
-        )
-
-
-def _whole(scales: np.ndarray, shape: Sequence[int]) -> bool:
-    """Whether the scales give whole lengths: others are rounded, and the corners then lie between pixels."""
-    return all(float(s) * n == int(float(s) * n) for s, n in zip(scales, shape, strict=True))
-
-
-def _squares(place: str, rounding: str, factor: int) -> bool:
-    """Whether each pixel becomes a square of equal ones."""
-    at = np.arange(factor * 4)
-    if place == "half_pixel":
-        source = (at + 0.5) / factor - 0.5
-    elif place == "asymmetric":
-        source = at / factor
-    else:
-        return False
-    rounded = {
-        "round_prefer_floor": np.ceil(source - 0.5), "round_prefer_ceil": np.floor(source + 0.5),
-        "floor": np.floor(source), "ceil": np.ceil(source),
-    }[rounding]  # fmt: skip
-    return bool((np.clip(rounded, 0, 3) == at // factor).all())
-
-
 OPS = {
     "MaxPool": pool, "AveragePool": pool, "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool,
-    "Resize": resize, "Upsample": resize,
 }  # fmt: skip
