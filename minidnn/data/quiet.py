@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _LIBTIFF = re.compile(r" (/.*/libtiff[-.][^/\n]*)$", re.MULTILINE)  # a file among those that a process has mapped
 
@@ -38,8 +39,9 @@ _FILTER = ("ignore", None, Warning, _HERE, 0)  # action, text, category, module,
 def here() -> Iterator[None]:
     """No warning of this thread is shown, and libraries write nothing of their own."""
     _once()
-    if not warnings.filters or warnings.filters[0] is not _FILTER:  # another one would be asked before it
-        warnings.filters.insert(0, _FILTER)  # type: ignore[attr-defined]
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    if not filters or filters[0] is not _FILTER:  # another one would be asked before it
+        filters[:] = [_FILTER, *(one for one in filters if one is not _FILTER)]
     _HERE.depth += 1
     try:
         yield

@@ -234,6 +234,17 @@ class TestQuiet:
             warnings.warn("later", stacklevel=1)
         assert [str(warning.message) for warning in heard] == ["another's", "later"]
 
+    def test_the_list_of_filters_does_not_grow(self):
+        with warnings.catch_warnings():
+            for _ in range(5):
+                warnings.simplefilter("error")
+                with quiet.here():
+                    warnings.warn("mine", stacklevel=1)
+                length = len(warnings.filters)
+            warnings.simplefilter("error")
+            with quiet.here():
+                assert len(warnings.filters) == length
+
     def test_a_palette_with_transparency_and_odd_metadata_are_no_one_s_business(self, capfd):
         image = PICTURE.convert("P")
         image.info["transparency"] = bytes(range(256))
