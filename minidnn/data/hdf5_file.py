@@ -24,6 +24,8 @@ CHUNK = 1 << 28  # bytes of a chunk, at most: each is unpacked whole
 RATIO = 1100  # bytes that a byte in the file may become; gzip makes 1,032 of one at most
 ROWS = 1 << 14  # rows that any file may have; a larger one may have ROWS_OF_A_BYTE for each of its bytes
 ROWS_OF_A_BYTE = 4
+_SAME_SIZE = (2, 3)  # those that pack nothing
+_LITTLE = 1 << 10  # bytes that packing may add to a chunk, besides a sixteenth
 _SUM = 4  # bytes of fletcher32's checksum
 _JUMPS = 16  # links from one name to the next, at most
 _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 6: "scaleoffset", 32000: "lzf"}
@@ -136,12 +138,19 @@ def _check_whole(place: str, about: Any, size: int) -> None:
         raise DataError(f"{what}: {wanted} bytes; {stored} are stored in a file of {size}")
 
 
-def _check_chunks(place: str, about: Any, how: Any, size: int) -> None:
-    for filter_ in (how.get_filter(k) for k in range(how.get_nfilters())):
+def _check_filters(place: str, how: Any) -> None:
+    filters = [how.get_filter(k) for k in range(how.get_nfilters())]
+    if sum(filter_[0] not in _SAME_SIZE for filter_ in filters) > 1:
+        raise DataError(f"{place}: packed twice, by {' and '.join(str(filter_[0]) for filter_ in filters)}")
+    for filter_ in filters:
         if filter_[0] not in _FILTERS and _PLUGIN not in sys.modules:
             what = f"the filter {filter_[0]} ({filter_[3].decode('utf-8', 'replace')})"
             remedy = f"pack it anew (h5repack -f GZIP=6), or give --import {_PLUGIN}"
             raise DataError(f"{place}: packed by {what}; read are {', '.join(_FILTERS.values())}: {remedy}")
+
+
+def _check_chunks(place: str, about: Any, how: Any, size: int) -> None:
+    _check_filters(place, how)
     if (chunk := _chunk_bytes(about)) > CHUNK:
         raise DataError(f"{place}: chunks of shape {about.chunks}, {chunk} bytes; at most {CHUNK} are unpacked at once")
     wanted = math.prod(-(-n // c) for n, c in zip(about.shape, about.chunks, strict=True))
@@ -165,6 +174,8 @@ def _stored(place: str, about: Any, size: int, filters: int) -> int:
     plain = nbytes[(left_out != 0) | (not filters)]  # a filter that cannot shrink a chunk is left out
     if len(plain) and not np.isin(plain - _chunk_bytes(about), (0, _SUM)).all():
         raise DataError(f"{place}: a chunk of {_chunk_bytes(about)} bytes is stored in {plain.min()} without a filter")
+    if nbytes.max() > (most := _chunk_bytes(about) * 17 // 16 + _LITTLE):
+        raise DataError(f"{place}: a chunk takes {nbytes.max()} bytes packed, which would become more than {most}")
     order = np.argsort(begin)
     begin, end = begin[order], (begin + nbytes)[order]
     if (begin < 0).any() or (nbytes < 0).any() or (end[:-1] > begin[1:]).any() or end[-1] > size:

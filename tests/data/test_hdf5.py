@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import zlib
 
 import h5py
 import numpy as np
@@ -199,6 +200,22 @@ def test_a_chunk_that_no_filter_could_shrink_is_read_and_one_that_says_so_wrongl
     whole[begin + 4] ^= 1
     path.write_bytes(whole)
     refused(path, "data: a chunk of 96 bytes is stored in .* without a filter")
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_chunk_that_becomes_more_than_its_rows(path, twice):
+    """To unpack it, HDF5 would take as much memory as it wants."""
+    bomb = zlib.compress(bytes(1 << 20), 9)
+    with h5py.File(write(path, None), "a") as file:
+        how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        how.set_chunk((6, 1, 3, 4))
+        how.set_deflate(9)
+        if twice:
+            how.set_deflate(9)
+        space = h5py.h5s.create_simple(X.shape)
+        made = h5py.h5d.create(file.id, b"data", h5py.h5t.IEEE_F32LE, space, how)
+        made.write_direct_chunk((0, 0, 0, 0), zlib.compress(bomb) if twice else bomb * 2)
+    refused(path, "data: packed twice, by 1 and 1" if twice else r"data: a chunk takes \d+ bytes packed, .* 1330")
 
 
 def test_other_filters_are_refused_unless_the_user_imports_their_package(path, monkeypatch):
