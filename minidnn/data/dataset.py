@@ -158,6 +158,14 @@ class Arrays:
         return self.images[indices], self.labels[indices]
 
 
+def narrow(labels: Any) -> np.ndarray:
+    """The labels of a sample as int32. Raises DataError for what are none."""
+    values = np.asarray(labels)
+    if values.dtype.kind not in "iub" or (values.size and not -(2**31) <= values.min() <= values.max() < 2**31):
+        raise DataError(f"{values.ravel()[:1]} is no label: expected whole numbers below 2^31")
+    return values.astype(np.int32, copy=False)
+
+
 def label_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the labels of one sample, of an array of labels of this shape (n, ...): () if it has one."""
     return shape[1:] if math.prod(shape[1:]) != 1 else ()
@@ -178,6 +186,8 @@ def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         )
     if not shape[0]:
         raise DataError(f"{name}: there are no images")
+    if 0 in shape:
+        raise DataError(f"{name}: images of shape {shape[1:]} have no values")
 
 
 def samples(name: str, images: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ from minidnn.data.decoding import pixels
 from minidnn.data.encoded import Images, Names, Pictures, content, reason
 from minidnn.files import regular
 
-_HIGHEST, _DIGITS = np.iinfo(np.int32).max, 20  # of a label
+_HIGHEST = np.iinfo(np.int32).max
+_DIGITS, _SHOWN = 100, 200  # of a label, at most; characters of a line in an error, at most
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _lines(path: str) -> Iterator[tuple[int, str, int]]:
                 name, _, label = line.strip().rpartition(" ")
                 if not name or not label.isdecimal() or len(label) > _DIGITS or int(label) > _HIGHEST:
                     what = "expected a path, a space and a label of at least 0, such as 'cats/1.jpg 0'"
-                    raise DataError(f"{path}:{number}: {what}; got {line.strip()!r}")
+                    raise DataError(f"{path}:{number}: {what}; got {line.strip()[:_SHOWN]!r}")
                 yield number, name.rstrip(), int(label)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from minidnn.data.dataset import DataError, Dataset, Encoded
+from minidnn.data.dataset import DataError, Dataset, Encoded, narrow
 from minidnn.data.encoded import reason
 from minidnn.data.random import below, permutation
 from minidnn.data.transform import Transform
@@ -107,10 +107,10 @@ class Loader:
         try:
             if self._encoded is not None:
                 data, label = self._encoded.read(index)
-                return augment(self._encoded.decode(data), number, self._raw_shape, decoded=True), label
+                return augment(self._encoded.decode(data), number, self._raw_shape, decoded=True), narrow(label)
             images, labels = self.dataset.take(np.array([index]))
             image = images[0]
-            return augment(image, number, self._raw_shape) if image.ndim == 3 else image, labels[0]
+            return augment(image, number, self._raw_shape) if image.ndim == 3 else image, narrow(labels[0])
         except (DataError, OSError) as error:
             raise DataError(f"{self._where(index)}: {reason(error)}") from error
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from minidnn.data import DataError, Loader
-from minidnn.data.dataset import no_labels
 from minidnn.layers.fillers import fill
 from minidnn.nets.graph import Graph, Node
 from minidnn.program import Program, Role, Tensor
@@ -109,11 +108,12 @@ class Feed:
         self.loader.ahead()
 
     def _labels(self, values: np.ndarray, t: Tensor, position: int) -> np.ndarray:
-        """Labels in the shape of their tensor, int32. Raises DataError for numbers that are not whole, or too large."""
-        if values.dtype != np.int32 and (wrong := no_labels(values, -(2**31))).any():
-            sample = self._sample(position, int(np.argwhere(wrong)[0][0]))
-            what = f"{values[wrong][0].item():.12g} in sample {sample} is no label: {t.name} takes whole numbers"
-            raise DataError(f"{self.name}: {what} of 32 bits")
+        """Labels in the shape of their tensor, int32. Raises DataError for other numbers."""
+        wrong = (values != np.rint(values)) | (values >= 2**31) | (values < -(2**31))
+        if wrong.any():
+            k = int(np.argwhere(wrong)[0][0])
+            label = f"{values[wrong][0]:.10g} in sample {self._sample(position, k)}"
+            raise DataError(f"{self.name}: {label} is no label: {t.name} takes whole numbers below 2^31")
         if not fits(values.shape, t):
             raise DataError(f"{self.name}: a batch has labels of shape {values.shape}, but {t.name} {t.shape}")
         return values.astype(np.int32, copy=False).reshape(t.shape)

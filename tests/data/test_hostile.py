@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from minidnn.data import DataError, mnist
+from minidnn.data import DataError, mnist, parse
 from minidnn.data.npz import read, read_arrays, sample_shape
 
 
@@ -191,3 +191,49 @@ def test_a_header_of_no_images_that_are_beyond_every_machine(tmp_path):
     path.write_bytes(bytes([0, 0, 8, 3]) + np.array([0, 2**32 - 1, 2**32 - 1], ">u4").tobytes())
     with pytest.raises(DataError, match="beyond what a machine addresses"):
         mnist.read_idx(path)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0, 4), (2, 0), (2, 0, 4)])
+def test_images_without_values(tmp_path, shape):
+    np.savez(tmp_path / "data.npz", x=np.zeros(shape, np.uint8), y=[0, 1])
+    for use in (read, sample_shape):
+        with pytest.raises(DataError, match=r"data\.npz: images of shape .*0.* have no values"):
+            use(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.array([0, 2**31]), np.array([2**32 + 1, 1]), np.array([2**64 - 1, 0], np.uint64), [-1, 0], [1.0, 0.0], [1j, 0]],
+)
+def test_labels_are_checked_before_they_are_narrowed(tmp_path, labels):
+    np.savez(tmp_path / "data.npz", x=np.zeros((2, 4), np.uint8), y=labels)
+    with pytest.raises(DataError, match=r"data\.npz: label.* (is no class number|is negative|are (float|complex))"):
+        read(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize("label", ["9" * 5000, "4294967297", "-1", "1.5", "\u00b2"])
+def test_a_label_of_a_list(tmp_path, label):
+    (tmp_path / "list.txt").write_text(f"a.png 0\nb.png {label}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"list\.txt:2: expected a path, a space and a label of at least 0") as error:
+        parse(f"list:{tmp_path / 'list.txt'}").open()
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_npz_with_another_bit_is_refused_or_read_rightly(tmp_path, compression):
+    """zip has checksums."""
+    path, images, labels = tmp_path / "data.npz", np.arange(80, dtype=np.uint8).reshape(5, 1, 4, 4), [0, 1, 2, 3, 1]
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, values in (("x", images), ("y", np.array(labels))):
+            np.save(content := io.BytesIO(), values)
+            file.writestr(f"{name}.npy", content.getvalue())
+    whole, accepted = path.read_bytes(), 0
+    for at in range(0, len(whole), 3):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        try:
+            result = read(path)
+        except DataError:
+            continue
+        accepted += 1
+        assert np.array_equal(result.images, images) and result.labels.tolist() == labels
+    assert 0 < accepted < len(whole) / 6

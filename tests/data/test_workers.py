@@ -182,6 +182,17 @@ class TestErrors:
         with loader(floats, 1, transform=self.change) as found, pytest.raises(DataError, match=said):
             found.take_raw(0)
 
+    @pytest.mark.parametrize("label", [2**31, np.uint64(2**64 - 1), np.int64(2**32 + 1), -(2**31) - 1, 1.0, "1"])
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_a_label_that_a_label_has_no_room_for(self, count, label):
+        class Wide(Coded):
+            def read(self, index):
+                return super().read(index)[0], label if index == 7 else 1
+
+        said = r"coded: sample 7 \(7\.coded\): .* is no label: expected whole numbers below 2\^31"
+        with loader(Wide(), count, transform=self.change) as found, pytest.raises(DataError, match=said):
+            found.take(6)
+
     def test_processes_that_cannot_be_had(self, monkeypatch):
         def none():
             raise OSError(11, "Resource temporarily unavailable")
