@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+class NotRegular(OSError):
+    """A pipe, a socket or a device."""
+
+
 def handle(path: str, flags: int) -> int:
-    """The number of an open file; an `opener` for Python's `open`. Raises OSError unless it is a regular file."""
+    """The number of an open file; an `opener` for Python's `open`. Raises OSError if it cannot be opened, and
+    NotRegular or IsADirectoryError if it is no regular file."""
     _check(path, os.stat(path))
     result = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -40,4 +45,4 @@ def _check(path: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", path)
+        raise NotRegular(errno.EINVAL, "not a regular file", path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from minidnn.cli.exit_codes import exit_code, message
 from minidnn.data import mean_image, parse, raw_samples
 from minidnn.errors import BadInput
 from minidnn.files import regular
@@ -91,3 +92,9 @@ def test_a_pipe_among_the_files_of_a_folder(tmp_path, name):
     source = parse(f"{'mnist' if 'idx' in name else 'cifar10'}:{tmp_path}")
     with pytest.raises(BadInput, match=r"there is no|not a regular file"):
         source.open()
+
+
+def test_the_command_line_blames_the_input(tmp_path):
+    with pytest.raises(OSError, match="not a regular file") as error:
+        load_plan(made(tmp_path / "a.plan", "pipe"))
+    assert exit_code(error.value) == 2 and message(error.value) == f"{tmp_path}/a.plan: not a regular file"
