@@ -9,11 +9,10 @@ import errno
 import sys
 
 from minidnn.errors import BadInput, Failed
-from minidnn.files.regular import NotRegular
 from minidnn.visible import visible
 
 CUDA = ("cupy", "cupy_backends")  # if a kernel fails, an exception of one of these packages is raised as the step ends
-NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, NotRegular)
+NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def exit_code(error: Exception) -> int:

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from minidnn.data.dataset import DataError
+
 _CODES = {f"{kind}{size}" for kind in "iuf" for size in (1, 2, 4, 8)} - {"f1"}  # of NumPy's types
 _LATIN = "latin1"  # in which Python 3 writes bytes for Python 2
 _LINE = 24  # bytes of a number that is written in decimal digits, at most
@@ -41,7 +43,7 @@ _SKIPPED = {b"\x80": "<B", b"\x95": "<Q"}  # the protocol, and how far one may r
 _TUPLES = {b"\x85": 1, b"\x86": 2, b"\x87": 3}
 
 
-class InvalidPickle(ValueError):
+class InvalidPickle(DataError):
     """It is torn, or holds something else; the message says where."""
 
 
@@ -94,7 +96,7 @@ class _Machine:
             begin = self._at - 1
             try:
                 self._do(code)
-            except (InvalidPickle, UnicodeError, ValueError, IndexError) as error:
+            except ValueError as error:  # InvalidPickle, or a text or number that Python cannot read
                 raise InvalidPickle(f"at byte {begin}: {error}") from error
         return self._pop()
 

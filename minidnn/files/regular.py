@@ -12,9 +12,17 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from minidnn.errors import BadInput
 
-class NotRegular(OSError):
-    """A pipe, a socket or a device."""
+_WHAT = "not a regular file"
+
+
+class NotRegular(BadInput, OSError):
+    """A pipe, a socket or a device, where a file should be."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: {_WHAT}")
+        self.filename, self.strerror = path, _WHAT
 
 
 def handle(path: str, flags: int) -> int:
@@ -45,4 +53,4 @@ def _check(path: str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
-        raise NotRegular(errno.EINVAL, "not a regular file", path)
+        raise NotRegular(path)

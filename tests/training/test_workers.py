@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -123,10 +124,16 @@ def test_the_command_refuses_too_many(case, capsys):
     assert "workers 257: expected a whole number from 0 to 256" in capsys.readouterr().err
 
 
-class Fatal:
-    """A dataset of which a sample kills the process that takes it, from the second epoch on."""
+@pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan, "3"])
+def test_seconds_that_are_none(case, seconds):
+    with pytest.raises(InvalidInput, match=r"worker_limit .*: expected a number of seconds above 0"):
+        Solver("solver.yaml", device="reference", worker_limit=seconds)
 
-    name, shape = "fatal", (3, 9, 9)
+
+class Fatal:
+    """A dataset of which a sample sends a signal to the process that takes it, from the second epoch on."""
+
+    name, shape, number = "fatal", (3, 9, 9), signal.SIGKILL
 
     def __init__(self) -> None:
         self.parent, self.seen = os.getpid(), set()
@@ -140,7 +147,7 @@ class Fatal:
     def take(self, indices):
         (index,) = indices
         if index in self.seen and index == 7:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.number)
         self.seen.add(index)
         return np.full((1, 3, 9, 9), index, np.uint8), np.array([index % 4], np.int32)
 
@@ -163,13 +170,21 @@ class OfFatal(Source):
         return Fatal()
 
 
-def test_a_worker_that_dies_ends_the_run_with_a_snapshot(case, monkeypatch, forked):
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (signal.SIGKILL, r"ended while it made fatal: sample 7 \(killed by SIGKILL"),
+        (signal.SIGSTOP, r"did not answer for 1 s, while it made fatal: sample 7: it was suspended, or waited"),
+    ],
+)
+def test_a_worker_that_dies_or_stands_still_ends_the_run_with_a_snapshot(case, monkeypatch, forked, number, why):
+    monkeypatch.setattr(Fatal, "number", number)
     monkeypatch.setitem(SOURCES, "fatal", OfFatal)
     (case / "net.yaml").write_text(NET.replace("SOURCE", "fatal:"))
     (case / "solver.yaml").write_text(SOLVER.replace("test_iter: 3\ntest_interval: 3\n", ""))
     events = []
-    said = pytest.raises(WorkerError, match=r"ended while it made fatal: sample 7 \(killed by SIGKILL")
-    with Solver("solver.yaml", device="reference", workers=1) as solver, said:
+    said = pytest.raises(WorkerError, match=why)
+    with Solver("solver.yaml", device="reference", workers=1, worker_limit=1) as solver, said:
         for event in solver.run():
             events.append(event)
     assert isinstance(events[-1], Saved) and events[-1].iteration >= 2
