@@ -161,8 +161,11 @@ class Arrays:
 def narrow(labels: Any) -> np.ndarray:
     """The labels of a sample as int32. Raises DataError for what are none."""
     values = np.asarray(labels)
-    if values.dtype.kind not in "iub" or (values.size and not -(2**31) <= values.min() <= values.max() < 2**31):
-        raise DataError(f"{values.ravel()[:1]} is no label: expected whole numbers below 2^31")
+    if values.dtype.kind not in "iub":
+        raise DataError(f"its label is {values.dtype}; expected a whole number")
+    for value in (values.min(), values.max()) if values.size else ():
+        if not -(2**31) <= value < 2**31:
+            raise DataError(f"{value} is no label: expected whole numbers below 2^31")
     return values.astype(np.int32, copy=False)
 
 

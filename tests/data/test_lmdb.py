@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import random
 import struct
+import sys
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
 
+from minidnn.cli.main import main
 from minidnn.data import DataError, parse
+from minidnn.data.database import write
 from minidnn.data.lmdb_file import File
 from minidnn.schema.blobs import Picture
 
@@ -115,10 +118,10 @@ def test_any_bit_may_be_another(tmp_path, whole):
     path, chance, accepted = tmp_path / "it", random.Random(2), 0
     path.write_bytes(whole)
     right = records(path)
-    bits = [
-        8 * at + bit for at in structure(whole) for bit in (range(8) if at < PAGE + META else [chance.randrange(8)])
-    ]
-    bits += [chance.randrange(8 * len(whole)) for _ in range(300)]
+    there = structure(whole)
+    bits = [8 * at + bit for at in there if at < PAGE + META for bit in range(8)]
+    bits += [8 * at + chance.randrange(8) for at in chance.sample(there, len(there) // 2)]
+    bits += [chance.randrange(8 * len(whole)) for _ in range(200)]
     with open(path, "r+b", buffering=0) as file:
         for bit in bits:
             at, value = bit // 8, whole[bit // 8]
@@ -176,6 +179,21 @@ def test_leveldb_is_named(tmp_path):
     for text in (f"lmdb:{tmp_path}", str(tmp_path)):
         with pytest.raises(DataError, match="a LevelDB database, which minidnn does not read; convert it to LMDB"):
             parse(text).sample_shape()
+
+
+def test_reading_needs_no_package(tmp_path, monkeypatch):
+    source = database(tmp_path / "it", GOOD)
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    assert parse(source).open().take(np.array([0]))[1].tolist() == [1]
+    with pytest.raises(DataError, match="LMDB is written by lmdb, which is not installed here"):
+        write(tmp_path / "other", [])
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 9000, 12288])
+def test_the_command_line_refuses_a_cut_copy(tmp_path, whole, capsys, size):
+    (tmp_path / "data.mdb").write_bytes(whole[:size])
+    assert main(["data", f"lmdb:{tmp_path}"]) == 2
+    assert f"{tmp_path}: " in (error := capsys.readouterr().err) and ("torn: " in error or "not an LMDB" in error)
 
 
 def database(path: Path, *values: bytes) -> str:
