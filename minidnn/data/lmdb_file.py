@@ -66,5 +66,5 @@ class File:
             numbers = np.frombuffer(values, "<u8", len(values) // 8)
             if not 0 < last <= meta.transaction or not len(numbers) or numbers[0] >= len(numbers):
                 raise self._pages.bad(meta.free.page, f"no list of the free pages of transaction {last}")
-            result.append(numbers[1 : 1 + int(numbers[0])].astype(np.int64))
+            result.append(numbers[1 : 1 + int(numbers[0])].clip(max=2**62).astype(np.int64))  # beyond each file
         return used, np.concatenate(result), last
