@@ -99,9 +99,13 @@ def _solver(path: Path, goal: Path, to: Form, dropped: list[str] | None) -> Conv
     document = read(path)
     document.dropped = dropped
     solver = check_solver(document, LAYERS, OPTIMIZERS)
-    solver = solver if to is _PROTOTXT else in_caffe_s_words(document, solver)
     _write(goal, to.solver_text(solver))
     notes = list(_foreign(solver, goal))
+    kept = solver.snapshot or solver.snapshot_prefix
+    if kept and to is not _PROTOTXT and in_caffe_s_words(document, solver) is not solver:
+        notes.append(
+            "snapshots will be safetensors; snapshot_format: BINARYPROTO, a .prototxt's default, keeps Caffe's"
+        )
     return Conversion(file=str(goal), what="solver", name=solver.net or "", count=len(plain(solver)), notes=notes)
 
 

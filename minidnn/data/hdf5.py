@@ -61,9 +61,12 @@ class Hdf5Column(Source):
 
     path: str
     dataset: str
+    tops: tuple[str, ...] = ()
 
     def sample_shape(self):
-        return self._column().shape
+        column = self._column()
+        column.check_rows(self.tops)
+        return column.shape
 
     def open(self):
         return _Alone(self._column())
@@ -94,6 +97,17 @@ class Column:
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    def check_rows(self, others: Sequence[str]) -> None:
+        """Raise DataError unless the datasets of these names have as many rows, in each of the files."""
+        for file in self._files:
+            mine, has = self._names[file], self._opened(file)
+            rows = len(has[mine])
+            for name in others:
+                shape = getattr(has[name], "shape", None) if name in has else None  # else its own column refuses it
+                if shape and shape[0] != rows:
+                    what = f"{mine} has {rows} rows, {name} has {shape[0]}: a row of each is a sample"
+                    raise DataError(f"{file}: {what}")
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
         """The rows at these indices, (n, ...). Raises DataError if they cannot be read, or hold what float32 cannot."""

@@ -72,7 +72,7 @@ def source_of(param: Any, transform_param: Any, phase: str) -> Source:
     are those of a database, if they are forced to either; and else none, unless the file says `exif`. Where nothing
     crops or resizes the images of either, they have the size of the first one, as in Caffe."""
     if isinstance(param, ColumnParameter):
-        return Hdf5Column(SPLITS[phase], param.source, param.dataset)
+        return Hdf5Column(SPLITS[phase], param.source, param.dataset, param.tops)
     exif, alike = transform_param.exif, not (transform_param.crop_size or transform_param.resize)
     if isinstance(param, ImageDataParameter):  # its own field says the colours
         upright = exif is not False

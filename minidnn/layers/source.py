@@ -209,7 +209,7 @@ class HDF5Data(_Batches):
     @property
     def columns(self) -> tuple[tuple[Any, Any], ...]:
         given = {"source": self.param.source, "batch_size": self.param.batch_size, "shuffle": self.param.shuffle,
-                 "workers": self.param.workers}  # fmt: skip
+                 "workers": self.param.workers, "tops": self.spec.top}  # fmt: skip
         return tuple((ColumnParameter(**given, dataset=top), TransformationParameter()) for top in self.spec.top)
 
     def ask(self, shapes_of: Shapes) -> None:

@@ -115,6 +115,7 @@ class ColumnParameter(HDF5DataParameter):
     """One top of an HDF5Data layer; no file has this message."""
 
     dataset: str = field(OURS + 1)
+    tops: Repeated[str] = field(OURS + 2, ())  # all of the layer's, which have as many rows
 
 
 class DummyDataParameter(Message):

@@ -151,3 +151,11 @@ def test_the_verb(here, capsys):
         "version": 1, "kind": "convert", "file": "x.py", "what": "net", "name": "", "count": 6,
         "notes": ["ignored: net.prototxt:1:1: foo"],
     }  # fmt: skip
+
+
+def test_what_becomes_of_a_prototxt_s_snapshots_is_told(here):
+    (here / "s.prototxt").write_text('base_lr: 0.1 lr_policy: "fixed" snapshot: 5')
+    (note,) = convert("s.prototxt", "s.yaml").notes
+    assert note.endswith("snapshot_format: BINARYPROTO, a .prototxt's default, keeps Caffe's")
+    (here / "s.prototxt").write_text('base_lr: 0.1 lr_policy: "fixed" snapshot: 5 snapshot_format: BINARYPROTO')
+    assert convert("s.prototxt", "s.yaml").notes == []

@@ -128,6 +128,18 @@ class TestRefused:
         text = 'layer { name: "d" type: "HDF5Data" top: "x" hdf5_data_param { source: "l" batch_size: 2 } %s }'
         assert "transform_param: is not for layer type HDF5Data" in self.errors(text % "transform_param { scale: 2 }")
 
+    def test_tops_of_hdf5_have_as_many_rows(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        for name, rows in (("a", 4), ("b", 3)):
+            with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+                file["x"], file["y"] = np.zeros((4, 3), np.float32), np.zeros(rows, np.float32)
+        (tmp_path / "l.txt").write_text("a.h5 b.h5")
+        param = f'hdf5_data_param {{ source: "{tmp_path}/l.txt" batch_size: 2 }}'
+        text = f'layer {{ name: "d" type: "HDF5Data" top: "x" top: "y" {param} }}'
+        net = minidnn.Net.from_text(text, source="n.prototxt")
+        with pytest.raises(DataError, match=r"b\.h5: x has 4 rows, y has 3: a row of each is a sample"):
+            net.graph("TRAIN")
+
     def test_one_new_size_is_none(self):
         assert "expected new_height and new_width" in self.errors(IMAGE % ("l", "new_height: 3"))
 

@@ -287,3 +287,21 @@ def test_a_folder_in_the_way_of_either_file_is_told_before_the_run(tmp_path):
     with solver(tmp_path) as run, pytest.raises(SaveError, match="no snapshot can be written there"):
         run.solve()
     assert run.iteration == 0
+
+
+def test_scale_and_bias_of_nvidia_s_batch_norm_are_those_of_the_scale_behind_it(tmp_path):
+    text = """
+    layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 4 } } }
+    layer { name: "b" type: "BatchNorm" bottom: "x" top: "y" batch_norm_param { scale_bias: true } }
+    """
+    blobs = [np.float32([k, k + 1, k + 2]) for k in (1, 2, 3, 4)]
+    given = [*blobs[:2], np.float32([1]), *blobs[2:]]  # mean, variance, factor, scale, bias
+    layer = sized(1, b"b") + sized(2, b"BatchNorm")
+    layer += b"".join(sized(7, sized(7, sized(1, varint(a.size))) + sized(5, a.tobytes())) for a in given)
+    (tmp_path / "nv.caffemodel").write_bytes(sized(100, layer))
+    with Session(Net.from_text(text, source="nv.prototxt"), **RUN) as session:
+        session.load(tmp_path / "nv.caffemodel", complete=True)
+        x = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+        (y,) = session.forward(x).values()
+    mean, variance, scale, bias = (a[:, None, None] for a in blobs)
+    np.testing.assert_allclose(y, (x - mean) / np.sqrt(variance + 1e-5) * scale + bias, rtol=1e-4, atol=1e-5)
