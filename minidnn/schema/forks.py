@@ -59,7 +59,7 @@ def _axpy(layer: Layer) -> list[Layer] | None:
     bottoms = layer.get("bottom")
     if not isinstance(bottoms, list | tuple) or len(bottoms) != 3:
         return None
-    name, rules, (a, x, b) = str(layer.get("name", "")), _rules(layer), bottoms
+    name, rules, (a, x, b) = _top(layer), _rules(layer), bottoms
     factor, product = f"{name}_factor", f"{name}_product"
     return [
         {"name": factor, "type": "Flatten", "bottom": a, "top": factor, **rules},
@@ -74,7 +74,7 @@ def _shuffle(layer: Layer) -> list[Layer] | None:
     group = param.get("group", 1) if isinstance(param, Mapping) else None
     if not isinstance(group, int) or isinstance(group, bool) or group < 1 or len(_rest(param)) > 0:
         return None
-    name, rules = str(layer.get("name", "")), _rules(layer)
+    name, rules = _top(layer), _rules(layer)
     parts, turned = f"{name}_groups", f"{name}_turned"
     into = {"shape": {"dim": [group, -1]}, "axis": 1, "num_axes": 1}
     last = {k: v for k, v in layer.items() if k != "shuffle_channel_param"}
@@ -100,6 +100,12 @@ def _relu6(layer: Layer) -> list[Layer] | None:
     if any(field.endswith("_param") for field in layer):
         return None
     return [{**layer, "type": "Clip", "clip_param": {"min": 0.0, "max": 6.0}}]
+
+
+def _top(layer: Layer) -> str:
+    """The layer's first top, after which the blobs before it are called."""
+    top = layer.get("top", layer.get("name", ""))
+    return str(next(iter(top), "")) if isinstance(top, list | tuple) else str(top)
 
 
 def _rules(layer: Layer) -> Layer:
