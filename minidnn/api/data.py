@@ -49,7 +49,7 @@ class Subject:
     @cached_property
     def pictures(self) -> bool:
         """Whether samples are encoded images, whose channels are red, green and blue once decoded."""
-        return 0 in self.source.sample_shape()
+        return self.source.encoded()
 
     def raw_shape(self, phase: str) -> tuple[int, ...] | None:
         """The shape of each sample before the net's crop; None if images keep sizes of their own. Raises DataError if

@@ -45,6 +45,10 @@ class Source:
         Images that have sizes of their own have the shape (C, 0, 0)."""
         raise NotImplementedError
 
+    def encoded(self) -> bool:
+        """Whether the samples are encoded images."""
+        return 0 in self.sample_shape()
+
     def label_shape(self) -> tuple[int, ...]:
         """The shape of the labels of one sample, also without reading them; (): a sample has one."""
         return ()

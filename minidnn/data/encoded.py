@@ -34,6 +34,9 @@ class Pictures(Source):
     def sample_shape(self):
         return self.channels(), 0, 0
 
+    def encoded(self):
+        return 0 in replace(self, alike=False).sample_shape()
+
     def sample_type(self):
         return "uint8"
 

@@ -74,14 +74,14 @@ class Classifier:
         shape = node.tops[0].tensor.shape[1:]
         try:
             source = source_of(param, change, "TEST")
-            raw, kind = source.sample_shape(), source.sample_type()
+            raw, kind, encoded = source.sample_shape(), source.sample_type(), source.encoded()
         except DataError:  # the data are elsewhere: the net tells the channels
-            raw, kind = (shape[0], 0, 0), "uint8"
+            raw, kind, encoded = (shape[0], 0, 0), "uint8", True
         if len(raw) != 3 or kind != "uint8" or raw[0] not in (1, 3):
             what = f"an image is no such sample: those of {param.source} are arrays {raw}, which are no 8-bit images"
             raise InvalidInput(f"{files[0]}: {what}; give arrays (.npz)")
         if 0 not in raw:
-            if raw[0] == 3 and not change.has("channel_order"):
+            if raw[0] == 3 and not encoded and not change.has("channel_order"):
                 what = f"{param.source} holds arrays, and nobody says in which order their channels are"
                 raise InvalidInput(f"{files[0]}: {what}: give transform_param {{channel_order: RGB}} or BGR")
             change = change if change.resize else change.model_copy(update={"resize": raw[1:]})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minidnn
-from minidnn.data import DataError, shapes, source_of
+from minidnn.data import DataError, open_loader, shapes, source_of
 from minidnn.data.decoding import pixels
 from minidnn.schema import InvalidFile
 from minidnn.schema.sources import DataParameter, ImageDataParameter, TransformationParameter
@@ -162,6 +162,18 @@ class TestSizes:
     def test_of_the_first(self, tmp_path):
         param = self.listed(tmp_path, (5, 7), (5, 7))
         assert shapes(param, TransformationParameter(), "TRAIN") == ((3, 5, 7), ())
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_they_are_blue_green_and_red(self, tmp_path, workers):
+        Image.fromarray(np.full((2, 3, 3), (1, 2, 3), np.uint8)).save(tmp_path / "a.png")
+        (tmp_path / "l.txt").write_text("a.png 4\n")
+        param = ImageDataParameter(source=str(tmp_path / "l.txt"), root_folder=f"{tmp_path}/", workers=workers)
+        loader = open_loader(param, TransformationParameter(), "TEST", 0)
+        try:
+            images, labels = loader.batch(0, 1)
+            assert images[0, :, 0, 0].tolist() == [3, 2, 1] and labels.tolist() == [4]
+        finally:
+            loader.close()
 
     def test_another_size_is_refused_where_it_is_read(self, tmp_path):
         param = self.listed(tmp_path, (5, 7), (5, 8))
