@@ -8,12 +8,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import h5py
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.fuzz.kind import Kind
+from tests.fuzz.kind import Kind, command
 from tests.fuzz.lookup3 import lookup3
 from tests.fuzz.lookup3 import summed as structures
 from tests.fuzz.mutate import mutated, renumbered
@@ -36,6 +37,8 @@ SIGNATURES = [
     b"FHDB",
 ]
 PIECES = [*SIGNATURES, b"TREE", b"SNOD", b"HEAP", b"GCOL", b"data\0", b"label\0", bytes(8), b"\xff" * 8]
+NET = """layer { name: "d" type: "HDF5Data" top: "data" top: "label"
+        hdf5_data_param { source: "some.h5" batch_size: 2 } }"""
 COUNT = 6
 X = np.random.default_rng(0).integers(0, 255, (COUNT, 1, 4, 4), np.uint8)
 Y = np.arange(COUNT)
@@ -249,6 +252,10 @@ def check_file(case: bytes, folder: Path) -> bool:
     (folder / FILE).write_bytes(data)
     (folder / OTHER).write_bytes(other())
     (folder / SECRET).write_bytes(b"SECRET" * 100)
+    if crc32(data) % 4 == 0:  # a layer reads each top by itself
+        (folder / "net.prototxt").write_text(NET)
+        command("data", "net.prototxt", "--json")
+        (folder / "net.prototxt").unlink()
     return check(goods(), index, data, f"hdf5:{FILE}")
 
 
