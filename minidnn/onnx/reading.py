@@ -166,7 +166,8 @@ def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Gi
     reader.ends = {o.name for o in graph.output}
     wanted = reader.ends | _read(graph) | {name for node in nodes for name in node.inputs}
     problems = inputs(reader, graph, source, given)
-    lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed
+    known = reader.constants.keys() | reader.parameters.keys() | reader.inputs.keys()
+    lost = {v.name for v in graph.input} - known  # values that were refused: what reads them is not blamed
     reader.training = any(map(_trains, nodes))
     for k, node in enumerate(nodes):
         node.name = _name(node, reader)
