@@ -368,7 +368,7 @@ def understood(
 def tell_weights(net: Net) -> None:
     """Say in one line whose weights a net begins with, if it brings some."""
     if net.weights:
-        warn(f"the weights are those of {net.origin}")
+        warn(f"the weights are those of {net.weights_file}")
 
 
 def tell_unobeyed(nets: Iterable[Net], solver: SolverParameter | None, setting: Setting) -> None:

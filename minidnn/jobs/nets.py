@@ -33,7 +33,7 @@ class Nets(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What fields of the files mean here, where they say something else; each once."""
+        """What a user should know of how the nets were read; each once."""
         return tuple(dict.fromkeys(note for net in (self.net, *self.tests) for note in net.notes))
 
     def each(self, change: Callable[[Net], Net]) -> Nets:

@@ -11,6 +11,7 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -52,17 +53,14 @@ from minidnn.schema.message import LARGEST
 class Net:
     """A network. Make it by `Net.from_file(path)`, or by a subclass whose `define` calls layers (nets/define.py).
 
-    weights: values that the net begins with, by "<layer>/<blob>", in place of what its fillers draw
-    origin:  the file that they come from; empty without any
-
     Nets are equal if their layers and fields are."""
 
     name: str | None = None  # a subclass may set these three; its name is the class's by default
     force_backward: bool = False  # whether gradients of the data are computed, too
     state: ClassVar[Mapping[str, Any]] = {}  # level and stages, such as {"stage": ["deploy"]}
-    weights: Mapping[str, np.ndarray] = MappingProxyType({})
-    origin: str = ""
-    _notes: tuple[str, ...] = ()
+    weights: Mapping[str, np.ndarray] = MappingProxyType({})  # first values by "<layer>/<blob>", in place of fillers
+    weights_file: str = ""  # the file that they come from
+    _remarks: tuple[str, ...] = ()
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
         """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
@@ -133,7 +131,7 @@ class Net:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of how the net was read: what fields of its file mean here, and what was added."""
-        return tuple(dict.fromkeys((*self._checked.document.notes, *self._notes)))
+        return tuple(dict.fromkeys((*self._checked.document.notes, *self._remarks)))
 
     # ---- as a value
 
@@ -180,12 +178,13 @@ class Net:
         """This net with another level and other stages."""
         return self._changed(self.parameter.model_copy(update={"state": state}))
 
-    def with_weights(self, weights: Mapping[str, np.ndarray], origin: str = "", notes: Sequence[str] = ()) -> Net:
-        """This net, which begins with these weights, by "<layer>/<blob>" in Caffe's shapes, of that file, and has these
-        notes, too."""
-        result = self._changed(self.parameter)
-        result.weights, result.origin, result._notes = dict(weights), origin, (*self._notes, *notes)
-        return result
+    def with_weights(self, weights: Mapping[str, np.ndarray], file: str = "", notes: Sequence[str] = ()) -> Net:
+        """This net, which begins with these values, "<layer>/<blob>" -> those of a blob; a file of it lacks them.
+
+        file: where they come from; notes: what else a user should know of the net"""
+        net = self._changed(self.parameter)
+        net.weights, net.weights_file, net._remarks = dict(weights), file, (*self._remarks, *notes)
+        return net
 
     def with_loss(self) -> Net:
         """This net with labels and a loss for its last output (nets/loss.py), unless it has a loss. Raises InvalidInput
@@ -198,7 +197,7 @@ class Net:
         document = Document({**_file(self.parameter), "layer": [*own, *layers]}, what=graph.place)
         what = f"{layers[-1]['type']} of {' and '.join(layers[-1]['bottom'])}"
         result = copy.copy(self)
-        result._notes = (*self.notes, f"{graph.place}: net {graph.name} has no loss: {what} is added")
+        result._remarks = (*self.notes, f"{graph.place}: net {graph.name} has no loss: {what} is added")
         result._take(check_net(document, LAYERS))
         return result
 
@@ -295,18 +294,19 @@ class Net:
         for node in self.graph(phase, state).layers:
             for p in node.parameters:
                 name, shape = node.tensor_name(p), p.blob_shape or p.shape
-                if (given := self.weights.get(f"{node.name}/{p.name}")) is not None:
-                    result[name] = _own(given, shape, f"{node.place}: layer {node.name}: its {p.name}")
-                elif name not in result:  # of layers that share it, the first has the filler
-                    result[name] = fill(p.filler, shape, seed, name)
+                if name in result:  # of layers that share it, the first has the filler
+                    continue
+                given = self.weights.get("/".join(name.rsplit(".", 1)), self.weights.get(f"{node.name}/{p.name}"))
+                what = f"{node.place}: layer {node.name}: its {p.name}"
+                result[name] = fill(p.filler, shape, seed, name) if given is None else _own(given, shape, what)
         return result
 
 
 def _own(values: np.ndarray, shape: Shape, what: str) -> Rows:
-    """The rows of a blob that the net begins with. Raises InvalidFile unless it has this shape."""
-    if values.shape != shape:
+    """The rows of a blob that the net begins with. Raises InvalidFile unless they fit this shape."""
+    if values.size != prod(shape):
         raise InvalidFile([f"{what} has shape {shape}, but the net comes with one of {values.shape}"])
-    return of(np.asarray(values, np.float32))
+    return of(np.asarray(values, np.float32).reshape(shape))
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:

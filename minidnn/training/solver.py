@@ -179,7 +179,7 @@ class Solver:
         elif weights is not None:
             self.loaded = self.session.load(weights)
         elif self.net.weights:
-            self.notes.append(f"the weights are those of {self.net.origin}")
+            self.notes.append(f"the weights are those of {self.net.weights_file}")
         if self._engine is not None:
             check_alike(self._engine, self.arrangement, self.feeds["TRAIN"].samples, self.iteration)
         if zero := all_zero(self.session.graphs["TRAIN"], self.params):

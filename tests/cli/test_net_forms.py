@@ -223,7 +223,7 @@ class TestOnnx:
             (scores,) = session.forward(x).values()
             assert np.allclose(scores, x.reshape(1, 16) @ self.w.T, rtol=1e-5)
         net = minidnn.load("model.onnx", 2)
-        assert net.with_loss().with_batch(3).weights.keys() == net.weights.keys() and net.origin == "model.onnx"
+        assert net.with_loss().with_batch(3).weights.keys() == net.weights.keys() and net.weights_file == "model.onnx"
         wrong = net.with_weights({**net.weights, f"{net.layers[-1].name}/w": np.zeros((2, 2), np.float32)})
         with pytest.raises(InvalidFile, match="but the net comes with one of"):
             wrong.initial(0)
