@@ -101,12 +101,11 @@ class Column:
     def check_rows(self, others: Sequence[str]) -> None:
         """Raise DataError unless the datasets of these names have as many rows, in each of the files."""
         for file in self._files:
-            mine, has = self._names[file], self._opened(file)
-            rows = len(has[mine])
+            mine, here = self._opened(file)
             for name in others:
-                shape = getattr(has[name], "shape", None) if name in has else None  # else its own column refuses it
-                if shape and shape[0] != rows:
-                    what = f"{mine} has {rows} rows, {name} has {shape[0]}: a row of each is a sample"
+                there = dataset(file, here.file, name)  # None: its own column refuses it
+                if there is not None and there.shape and len(there) != len(here):
+                    what = f"{mine} has {len(here)} rows, {name} has {len(there)}: a row of each is a sample"
                     raise DataError(f"{file}: {what}")
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
