@@ -29,6 +29,7 @@ from minidnn.jobs.solver_file import understand
 from minidnn.jobs.unobeyed import unobeyed
 from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import Arrangement
+from minidnn.nets.loss import has_loss, remedy
 from minidnn.nets.net import Net
 from minidnn.optimizers.rates import learning_rate
 from minidnn.program import Role
@@ -501,7 +502,9 @@ def _trainable(nets: Nets, source: object = "") -> SolverParameter:
     """The solver of these nets. Raises InvalidInput if the source is a net alone."""
     if nets.solver is None:
         what = "to train it takes a solver file that names it, or solver fields (--set base_lr=0.01 --max-iter 100)"
-        raise InvalidInput(f"{source} is a net: {what}")
+        graph = nets.net.graph("TRAIN")
+        lacks = "" if has_loss(graph) else f"; and it has no loss: {remedy(graph)}"
+        raise InvalidInput(f"{source} is a net: {what}{lacks}")
     return nets.solver
 
 
