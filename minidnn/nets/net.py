@@ -111,7 +111,7 @@ class Net:
         return net
 
     def _changed(self, parameter: NetParameter, batch: int | None = None) -> Net:
-        """This net with other fields, and the same first values."""
+        """This net with another message, and the same first values."""
         net = copy.copy(self)
         net._take(replace(self._checked, parameter=parameter), batch, new=False)
         return net
