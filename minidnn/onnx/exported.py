@@ -22,6 +22,7 @@ from minidnn.onnx.weight import Weight
 CALL = 'torch.onnx.export(model.train(), samples, "FILE.onnx", dynamo=True, optimize=False)'
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _ENTRY = re.compile(r"^(\w+): (\w+) target='([^']+)'", re.MULTILINE)
+_RESHAPING = ("prelu", "group_norm", "instance_norm", "native_group_norm")  # they only give parameters more axes
 _VIEWS = ("t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "flatten")
 
 
@@ -43,6 +44,7 @@ class _Exported:
     def __init__(self, model: Any, arrays: Mapping[str, np.ndarray]) -> None:
         entries = _ENTRY.findall(_note(model.graph, SIGNATURE))
         self.targets = {placeholder: target for placeholder, kind, target in entries if kind == "PARAMETER"}
+        self.kinds = {placeholder: kind for placeholder, kind, _ in entries}
         self.names = set(self.targets.values())
         self.arrays = dict(arrays)
         self.folded = {v.name: _folded_from(v) for v in model.graph.value_info if v.name in arrays}
@@ -54,34 +56,68 @@ class _Exported:
             groups.setdefault(_note(node, "pkg.torch.onnx.fx_node") or f"node {k}", []).append(k)
         for call, members in groups.items():
             self._group(call, members)
-        self.result.constants = {n: v for n, v in arrays.items() if n not in self.result.parameters}
+        self.result.constants = {n: v for n, v in self.arrays.items() if n not in self.result.parameters}
         self._unbound(groups)
 
     def _group(self, call: str, members: list[int]) -> None:
         """The nodes that one operation of PyTorch became: they read the parameters that it read."""
-        wanted = [self.targets[p] for p in dict.fromkeys(re.findall(r"%(\w+)", call)) if p in self.targets]
+        self._free_statistics(members)
+        noted = [p for p in dict.fromkeys(re.findall(r"%(\w+)", call)) if p in self.kinds]
+        wanted = [self.targets[p] for p in noted if p in self.targets]
         used = [n for k in members for n in self.result.nodes[k].input if n in self.arrays]
         used = [n for n in dict.fromkeys(used) if self.arrays[n].dtype.kind == "f"]
-        kinds = {n: self._parameter(n, call, members) for n in used}
-        own = [n for n in used if kinds[n]]
+        kinds = {n: target for n in used if (target := self._parameter(n, call, members))}
         if lost := self._batch_norm(call, members):
             self.result.problems.append(lost)
-            wanted = []
-        chosen = {n: kinds[n] for n in own if kinds[n] in wanted or not wanted or self._is_result(n)}
-        open_ = [n for n in own if n not in chosen]
+            self.bound.update(wanted)
+            wanted, noted = [], []
+        chosen = {n: t for n, t in kinds.items() if t in wanted or self._is_result(n) or not _operation(call) or lost}
+        left = [n for n in kinds if n not in chosen]
         rest = [t for t in wanted if t not in chosen.values()]
-        if len(open_) == len(rest):  # joined with others of equal values: in the order of the operation
-            chosen |= dict(zip(open_, rest, strict=True))
+        if left and not rest and len(noted) > len(wanted):  # they stand for buffers of equal values
+            for n in left:
+                self._detach(n, members)
+        elif len(left) == len(rest):  # joined with others of equal values: in the order of the operation
+            chosen |= dict(zip(left, rest, strict=True))
         else:
-            for n in open_:
-                alike = [t for t in rest if t[-4:] == str(kinds[n])[-4:]]
-                chosen |= {n: alike[0]} if len(alike) == 1 else {}
-                rest = [t for t in rest if t not in chosen.values()]
-                if n not in chosen:
-                    self.result.problems.append(f"which parameter {n!r} stands for in {_operation(call)} is not said")
+            chosen |= self._matched(left, rest, kinds, call)
         for n, target in chosen.items():
-            self._bind(n, str(target), members)
+            self._bind(n, target, members)
         self._restore(wanted, members)
+
+    def _matched(self, left: list[str], rest: list[str], kinds: Mapping[str, str], call: str) -> dict[str, str]:
+        """What initializers stand for that the operation did not read by their names: what it read of a like name; or
+        themselves, if their numbers are such that no other value has them by chance."""
+        result: dict[str, str] = {}
+        for n in left:
+            alike = [t for t in rest if t not in result.values() and t[-4:] == kinds[n][-4:]]
+            if len(alike) == 1:
+                result[n] = alike[0]
+            elif not rest and self.arrays[n].size > 1 and np.ptp(self.arrays[n]):
+                result[n] = kinds[n]
+            else:
+                self.result.problems.append(f"it is not noted which parameter {n!r} stands for in {_operation(call)}")
+        return result
+
+    def _free_statistics(self, members: list[int]) -> None:
+        """Let no BatchNormalization take a parameter as its running statistics, with whose values they were joined."""
+        for k in members:
+            node = self.result.nodes[k]
+            if node.op_type == "BatchNormalization":
+                for n in node.input[3:5]:
+                    if n in self.names:
+                        inputs = list(self.result.nodes[k].input)
+                        place = inputs.index(n, 3)
+                        inputs[place] = f"{n}, as statistics {k}.{place}"
+                        self.arrays[inputs[place]] = self.arrays[n]
+                        self._replace(k, inputs)
+
+    def _detach(self, name: str, members: list[int]) -> None:
+        """Let these nodes read a constant of the initializer's numbers."""
+        value = f"{name}, as constant"
+        self.arrays[value] = self.arrays[name]
+        for k in members:
+            self._replace(k, [value if n == name else n for n in self.result.nodes[k].input])
 
     def _is_result(self, name: str) -> bool:
         """Whether a value is what an operation of PyTorch gives, not a part of one."""
@@ -96,7 +132,8 @@ class _Exported:
             return None
         numbers, alone = self.arrays[name], len(self.folded[name]) == 1
         operation = re.sub(r"_\d+$", "", name)
-        if len(sources) == 1 and re.match(r"val_\d+$", name) and alone and _operation(call) in ("linear", "prelu"):
+        part = len(sources) == 1 and re.match(r"val_\d+$", name)
+        if part and (_operation(call) in _RESHAPING or (_operation(call) == "linear" and alone)):
             return sources[0]
         if len(sources) == 1 and operation in _VIEWS and numbers.ndim <= 2 and self._alone(name, call, members):
             return sources[0]
@@ -181,7 +218,7 @@ class _Exported:
         for call in groups:
             for placeholder in re.findall(r"%(\w+)", call):
                 target = self.targets.get(placeholder)
-                if target and target not in self.bound and "batch_norm" not in _operation(call) and target not in said:
+                if target and target not in self.bound and target not in said:
                     self.bound.add(target)
                     self.result.problems.append(f"the exporter has folded the parameter {target!r} into a constant")
         self.result.problems = list(dict.fromkeys(self.result.problems))

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import logging
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,8 @@ class Agreement:
 def agreement(module: nn.Module, samples: tuple, classes: int | None, how: str) -> Agreement:
     """Raises NotExported, and InvalidModel if the file is refused."""
     module = copy.deepcopy(module).train("eval" not in how)  # the older exporter runs it, and moves its statistics
-    reading = from_model(exported(module, samples, how), "module", Given(), loss=classes is not None)
+    model = exported(module, samples, how)
+    reading = from_model(model, "module", Given(), loss=classes is not None)
     if classes is None:
         reading = _with_targets(reading)
         lines = [line for line in reading.notes if "not to be trained" in line]
@@ -79,7 +81,8 @@ def agreement(module: nn.Module, samples: tuple, classes: int | None, how: str) 
             raise InvalidModel("\n".join(lines))
     module = undropped(module)
     target = _target(module, samples, classes)
-    data = _data(reading.net, samples, target)
+    inputs = [re.sub(r"[^A-Za-z0-9_.-]+", "_", v.name) for v in model.graph.input]
+    data = _data(inputs, samples, target)
     names = shared_names(module, reading.places)
     trained = trained_blobs(reading.net)
     unequal = [n for n, p in names.items() if not _begins_as(reading, n, p)]
@@ -116,7 +119,7 @@ def trained_blobs(net: Net) -> set[str]:
 def _with_targets(reading: Reading) -> Reading:
     """With a Euclidean loss, for outputs that are images."""
     net = reading.net
-    (top,) = (b for b in net.graph("TRAIN").outputs)
+    top = net.graph("TRAIN").layers[-1].tops[0]
     shape = "[" + ", ".join(map(str, top.tensor.shape)) + "]"
     more = f"- {{name: target, type: Input, top: target, input_param: {{shape: {{dim: {shape}}}}}}}\n"
     more += f"- {{name: loss, type: EuclideanLoss, bottom: [{top.name}, target], top: loss}}\n"
@@ -136,8 +139,7 @@ def _loss(module: nn.Module, samples: tuple, target: torch.Tensor) -> torch.Tens
     return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
 
 
-def _data(net: Net, samples: tuple, target: torch.Tensor) -> dict[str, np.ndarray]:
-    inputs = [layer.name for layer in net.layers if layer.type == "Input" and layer.name not in ("label", "target")]
+def _data(inputs: list[str], samples: tuple, target: torch.Tensor) -> dict[str, np.ndarray]:
     values = [x.numpy() if x.is_floating_point() else x.numpy().astype(np.int32) for x in samples]
     goal = ("target", target.numpy()) if target.is_floating_point() else ("label", target.numpy().astype(np.int32))
     return {**dict(zip(inputs, values, strict=True)), goal[0]: goal[1]}

@@ -15,10 +15,10 @@ NAMES = (
     "mobilenet", "efficientnet", "encoder", "se_resnet",
 )  # fmt: skip
 # Files from which PyTorch's own defaults take something out; the call that keeps it is in the message.
-FOLDED = {("bert", "dynamo, eval"), *((name, "script, eval") for name in ("gpt", "bert"))}
+FOLDED = {("bert", "dynamo, eval"), *((name, "script, eval") for name in ("gpt", "bert", "unet"))}
 FOLDED |= {
     (name, how)
-    for name in ("resnet", "densenet", "mobilenet", "efficientnet", "se_resnet")
+    for name in ("resnet", "mobilenet", "efficientnet", "se_resnet")
     for how in ("dynamo, eval", "script, eval")
 }
 WITHOUT = {("llama_rms", "script"), ("llama_rms", "script, eval")}  # the older exporter has no rms_norm
