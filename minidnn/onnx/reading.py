@@ -1,7 +1,7 @@
 """From an ONNX model to a Net and its weights.
 
 Each node becomes one or more layers (`ops/`). Values that are known when the file is read are constants: initializers,
-and whatever nodes compute from these alone, which ONNX's own evaluator works out. All shapes are static: a free batch
+and whatever nodes compute from these alone (`constants`). All shapes are static: a free batch
 takes the number that the caller gives. Shapes are those of minidnn's layers, so each node is judged where it stands.
 """
 
@@ -16,9 +16,11 @@ import numpy as np
 from minidnn.errors import BadInput, few
 from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
+from minidnn.onnx.constants import FOLDED, Budget, check_places, fold
 from minidnn.onnx.node import Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS
 from minidnn.onnx.package import onnx
+from minidnn.onnx.tensors import array
 from minidnn.schema import Document
 
 
@@ -65,10 +67,14 @@ def from_model(
 def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray]) -> Reader:
     """The Reader after all nodes. Raises InvalidModel with all nodes that no layer computes."""
     graph, o = model.graph, onnx()
-    reader = Reader(batch, values)
+    reader, budget = Reader(batch, values), Budget(model.ByteSize())
     version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
-    reader.constants.update((t.name, o.numpy_helper.to_array(t)) for t in graph.initializer)
     problems: list[str] = []
+    for tensor in graph.initializer:
+        try:
+            reader.constants[tensor.name] = array(tensor)
+        except Refused as reason:
+            problems.append(f"{source}: initializer {tensor.name!r}: {reason}")
     for value in graph.input:
         if value.name not in reader.constants:
             try:
@@ -84,7 +90,7 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
             lost.update(node.outputs)
             continue
         try:
-            _one(reader, node)
+            _one(reader, node, budget)
         except Refused as reason:
             label = f"{node.type} {proto.name!r}" if proto.name else f"node {k}, {node.type}"
             problems.append(f"{source}: {label}: {reason}")
@@ -94,31 +100,27 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
     return reader
 
 
-def _one(reader: Reader, node: Node) -> None:
+def _one(reader: Reader, node: Node, budget: Budget) -> None:
     if node.proto.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of the domain {node.proto.domain!r} are not ONNX's own")
     if node.type == "Shape" and reader.is_blob(node.inputs[0]):
         shape = reader.shape(node.inputs[0])[node.get("start", 0) : node.get("end")]
         reader.constants[node.outputs[0]] = np.array(shape, np.int64)
-    elif all(name in reader.constants for name in node.inputs if name):
-        _fold(reader, node)
+    elif all(name in reader.constants for name in node.inputs if name) and (
+        node.type in FOLDED or node.type not in OPS
+    ):
+        _fold(reader, node, budget)
     elif node.type not in OPS:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
     else:
+        check_places(node, reader.constants)
         OPS[node.type](reader, node)
 
 
-def _fold(reader: Reader, node: Node) -> None:
+def _fold(reader: Reader, node: Node, budget: Budget) -> None:
     """Compute a node of constants."""
-    from onnx.reference import ReferenceEvaluator
-
-    o = onnx()
-    inputs = [o.helper.make_tensor_value_info(n, 0, None) for n in dict.fromkeys(node.inputs) if n]
-    outputs = [o.helper.make_tensor_value_info(n, 0, None) for n in node.outputs if n]
-    graph = o.helper.make_graph([node.proto], "constant", inputs, outputs)
-    model = o.helper.make_model(graph, opset_imports=[o.helper.make_opsetid("", node.version)])
-    result = ReferenceEvaluator(model).run(None, {n: reader.constants[n] for n in node.inputs if n})
-    reader.constants.update(zip([n for n in node.outputs if n], map(np.asarray, result), strict=True))
+    result = fold(node, [reader.constants[n] if n else None for n in node.inputs], budget)
+    reader.constants.update((n, value) for n, value in zip(node.outputs, result, strict=False) if n)
 
 
 def _shape(value: Any, batch: int | None) -> Shape:
