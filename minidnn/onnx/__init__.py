@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from minidnn.onnx.reading import InvalidModel, read
+from minidnn.onnx.file import InvalidModel
+from minidnn.onnx.reading import read
 from minidnn.onnx.writing import NotExported, write
 
 __all__ = ["InvalidModel", "NotExported", "read", "write"]

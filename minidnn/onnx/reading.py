@@ -9,25 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from minidnn.errors import BadInput, few
+from minidnn.errors import few
 from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
 from minidnn.onnx.constants import FOLDED, Budget, check_places, fold
+from minidnn.onnx.file import InvalidModel, load
 from minidnn.onnx.node import Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS
 from minidnn.onnx.package import onnx
 from minidnn.onnx.tensors import array
 from minidnn.schema import Document
 
-
-class InvalidModel(BadInput, ValueError):
-    """A file that is no ONNX model, or that minidnn has no layers for; the message names the node and the reason."""
-
-    several = True
+NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 def read(path: str | Path, batch: int | None = None, loss: bool = False) -> tuple[Net, Weights]:
@@ -37,23 +35,21 @@ def read(path: str | Path, batch: int | None = None, loss: bool = False) -> tupl
     loss:  append labels and a SoftmaxWithLoss to the last output, so that the net can be trained
 
     Raises InvalidModel, which names every node that no layer computes, and OSError if the file cannot be read."""
-    content = Path(path).read_bytes()
-    try:
-        model = onnx().load_model_from_string(content)
-        onnx().checker.check_model(model)
-    except Exception as error:  # of protobuf, and of the checker: each names the file's error
-        if isinstance(error, MemoryError | KeyboardInterrupt):
-            raise
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise InvalidModel(f"{path}: no valid ONNX model: {reason}") from error
-    return from_model(model, str(path), batch, {}, loss)
+    model, beside = load(path)
+    return from_model(model, str(path), batch, {}, loss, beside)
 
 
 def from_model(
-    model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray], loss: bool = False
+    model: Any,
+    source: str,
+    batch: int | None,
+    values: Mapping[str, np.ndarray],
+    loss: bool = False,
+    beside: Mapping[str, np.ndarray] = NONE,
 ) -> tuple[Net, Weights]:
-    """The net of a model in memory; `source` is its name in errors, `values` the numbers of some inputs."""
-    result = walk(model, source, batch, values)
+    """The net of a model in memory; `source` is its name in errors, `values` the numbers of some inputs, `beside` those
+    of initializers whose data lie in other files."""
+    result = walk(model, source, batch, values, beside)
     outputs = [o.name for o in model.graph.output]
     name = Path(source).stem or model.graph.name
     if loss:
@@ -64,15 +60,22 @@ def from_model(
     return net, result.weights
 
 
-def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.ndarray]) -> Reader:
+def walk(
+    model: Any,
+    source: str,
+    batch: int | None,
+    values: Mapping[str, np.ndarray],
+    beside: Mapping[str, np.ndarray] = NONE,
+) -> Reader:
     """The Reader after all nodes. Raises InvalidModel with all nodes that no layer computes."""
     graph, o = model.graph, onnx()
-    reader, budget = Reader(batch, values), Budget(model.ByteSize())
+    reader, budget = Reader(batch, values), Budget(model.ByteSize() + sum(x.nbytes for x in beside.values()))
     version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
     problems: list[str] = []
     for tensor in graph.initializer:
         try:
-            reader.constants[tensor.name] = array(tensor)
+            known = beside.get(tensor.name)
+            reader.constants[tensor.name] = array(tensor) if known is None else known
         except Refused as reason:
             problems.append(f"{source}: initializer {tensor.name!r}: {reason}")
     for value in graph.input:
@@ -95,6 +98,7 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
             label = f"{node.type} {proto.name!r}" if proto.name else f"node {k}, {node.type}"
             problems.append(f"{source}: {label}: {reason}")
             lost.update(node.outputs)
+    problems += [f"{source}: initializer {t.values.name!r}: it is sparse" for t in graph.sparse_initializer]
     if problems:
         raise InvalidModel("\n".join(problems))
     return reader

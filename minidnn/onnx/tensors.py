@@ -1,7 +1,4 @@
-"""The tensors of an ONNX file as arrays, checked: shapes against data, and data in other files against these files.
-
-What PyTorch exports by default lies in `m.onnx.data` beside `m.onnx`: a tensor names the file, an offset and a length.
-"""
+"""The tensors of an ONNX file as arrays, their data checked against their shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ AXES = 32  # of a tensor: NumPy 1's number
 
 def array(tensor: Any) -> np.ndarray:
     """The numbers of a tensor that lie in the file itself. Raises Refused if they do not fit its shape and type."""
-    shape, dtype = _type(tensor)
+    shape, dtype = kind_of(tensor)
     count = math.prod(shape)
     try:
         result: np.ndarray = onnx().numpy_helper.to_array(tensor)
@@ -30,7 +27,7 @@ def array(tensor: Any) -> np.ndarray:
     return result
 
 
-def _type(tensor: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def kind_of(tensor: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """The shape and NumPy's type of a tensor. Raises Refused if there are no such arrays of numbers."""
     shape = tuple(tensor.dims)
     if min(shape, default=0) < 0 or len(shape) > AXES:
