@@ -23,6 +23,7 @@ from minidnn.onnx.package import onnx
 from minidnn.onnx.tensors import array, kind_of
 from minidnn.visible import visible
 
+LISTED = 100  # errors that a message lists at most
 LARGEST = (1 << 31) - 1  # bytes of a message of protobuf
 AT_ONCE = 1 << 30  # bytes of one system call
 
@@ -32,8 +33,10 @@ class InvalidModel(BadInput, ValueError):
 
     several = True
 
-    def __init__(self, message: str) -> None:
-        super().__init__("\n".join(map(visible, message.split("\n"))))
+    def __init__(self, *errors: str) -> None:
+        """errors: one line each"""
+        more = [f"and {len(errors) - LISTED} more errors"] if len(errors) > LISTED else []
+        super().__init__("\n".join([*map(visible, errors[:LISTED]), *more]))
 
 
 def load(path: str | Path) -> tuple[Any, dict[str, np.ndarray]]:

@@ -61,7 +61,8 @@ class Reader:
         self.whole: set[str] = set()  # inputs of whole numbers: only an Embed reads them
         self.layers: list[dict[str, Any]] = []
         self.weights: Weights = {}
-        self.names: set[str] = set()
+        self.heads = 0  # Input layers, which come first
+        self.names: dict[str, int] = {}  # of layers and blobs -> the last number behind it
 
     # ---- what operators ask
 
@@ -90,7 +91,8 @@ class Reader:
             raise Refused(f"its input {name!r} is a constant, which no layer reads")
         blob = self.unused(name)
         spec = {"name": blob, "type": "Input", "top": blob, "input_param": {"shape": {"dim": list(self.inputs[name])}}}
-        self.layers.insert(sum(layer["type"] == "Input" for layer in self.layers), spec)
+        self.layers.insert(self.heads, spec)
+        self.heads += 1
         self.blobs[name], self.shapes[blob] = blob, self.inputs[name]
         return blob
 
@@ -102,11 +104,12 @@ class Reader:
     def unused(self, name: str) -> str:
         """A name for a layer or blob that no other has, from a name in the file."""
         clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.") or "value"
-        result, k = clean, 1
+        result, k = clean, self.names.get(clean, 1)
         while result in self.names:
             k += 1
             result = f"{clean}_{k}"
-        self.names.add(result)
+        self.names[clean] = k
+        self.names.setdefault(result, 1)
         return result
 
     def layer(

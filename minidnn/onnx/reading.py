@@ -54,8 +54,6 @@ def from_model(
     name = Path(source).stem or model.graph.name
     if loss:
         _with_loss(result, outputs[0], source)
-    for blob in (b for layer in result.layers if layer["type"] == "Input" for b in [layer["top"]]):
-        result.names.add(blob)
     net = Net.from_document(Document({"name": name, "layer": result.layers}, what=f"{source}: net {name}"))
     return net, result.weights
 
@@ -100,7 +98,7 @@ def walk(
             lost.update(node.outputs)
     problems += [f"{source}: initializer {t.values.name!r}: it is sparse" for t in graph.sparse_initializer]
     if problems:
-        raise InvalidModel("\n".join(problems))
+        raise InvalidModel(*problems)
     return reader
 
 
@@ -162,6 +160,6 @@ def _with_loss(reader: Reader, output: str, source: str) -> None:
     n = reader.shapes[scores][0]
     label = reader.unused("label")
     spec = {"name": label, "type": "Input", "top": label, "input_param": {"shape": {"dim": [n]}}}
-    reader.layers.insert(sum(layer["type"] == "Input" for layer in reader.layers), spec)
+    reader.layers.insert(reader.heads, spec)
     name = reader.unused("loss")
     reader.layers.append({"name": name, "type": "SoftmaxWithLoss", "bottom": [scores, label], "top": name})
