@@ -77,11 +77,26 @@ def _opened(path: str | Path) -> tuple[int, int]:
 
 def _parsed(content: bytes) -> Any:
     try:
-        return onnx().load_model_from_string(content)
+        result = onnx().load_model_from_string(content)
     except Exception as error:  # protobuf's own, of several types
         if isinstance(error, MemoryError):
             raise
         raise Refused(_reason(error)) from error
+    _check_texts(result)
+    return result
+
+
+def _check_texts(message: Any) -> None:
+    """Raise Refused for a text that is no UTF-8: protobuf gives it as bytes."""
+    waiting = [message]
+    while waiting:
+        for field, value in waiting.pop().ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                waiting += [value] if hasattr(value, "ListFields") else value
+            elif field.type == field.TYPE_STRING:
+                for text in [value] if isinstance(value, str | bytes) else value:
+                    if isinstance(text, bytes):
+                        raise Refused(f"its {field.name} {text[:60]!r} is no text in UTF-8")
 
 
 def _check(model: Any) -> None:

@@ -14,6 +14,8 @@ from minidnn.layers.base import Shape, ShapeError, text
 from minidnn.onnx.package import onnx
 from minidnn.schema import Document, InvalidFile, check_net
 
+# What Python and NumPy raise where shapes, types or attributes of a node are not as ONNX says that they are.
+UNFIT = (ValueError, IndexError, KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError)
 Weights = dict[str, np.ndarray]  # "<layer>/<blob>" -> float32, in Caffe's shapes
 
 

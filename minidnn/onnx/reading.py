@@ -20,7 +20,7 @@ from minidnn.nets.net import Net
 from minidnn.onnx.constants import FOLDED, Budget, check_places, fold
 from minidnn.onnx.file import InvalidModel, load
 from minidnn.onnx.node import Node, Reader, Refused, Weights
-from minidnn.onnx.ops import OPS
+from minidnn.onnx.ops import OPS, add_layers
 from minidnn.onnx.package import onnx
 from minidnn.onnx.tensors import array
 from minidnn.schema import Document
@@ -116,7 +116,7 @@ def _one(reader: Reader, node: Node, budget: Budget) -> None:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
     else:
         check_places(node, reader.constants)
-        OPS[node.type](reader, node)
+        add_layers(reader, node)
 
 
 def _fold(reader: Reader, node: Node, budget: Budget) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from minidnn.onnx.constants import elements, moves, reductions
 from minidnn.onnx.constants.call import Budget, Call, Function
-from minidnn.onnx.node import Node, Refused
+from minidnn.onnx.node import UNFIT, Node, Refused
 
 __all__ = ["FOLDED", "Budget", "check_places", "fold"]
 
@@ -40,7 +40,7 @@ def fold(node: Node, inputs: Sequence[np.ndarray | None], budget: Budget) -> lis
     try:
         with np.errstate(all="ignore"):
             result = FOLDED[node.type](call)
-    except (ValueError, IndexError, TypeError, OverflowError) as error:  # NumPy's words for what does not fit
+    except UNFIT as error:  # NumPy's words for what does not fit
         raise Refused(f"its constants do not fit: {error}") from error
     return [np.asarray(x) for x in (result if isinstance(result, list) else [result])]
 
