@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 
 import numpy as np
@@ -14,6 +13,7 @@ import onnx
 
 from minidnn.onnx.constants import FOLDED, Budget, fold
 from minidnn.onnx.node import Node, Refused
+from tests.onnx.cases import node_cases
 
 h = onnx.helper
 
@@ -21,14 +21,10 @@ h = onnx.helper
 @cache
 def cases():
     """operator -> the models of one node of it in ONNX's own tests, with their data."""
-    from onnx.backend.test.loader import load_model_tests
-
     result: dict[str, list] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ONNX computes what it expects, infinities too
-        for case in load_model_tests(kind="node"):
-            if len(case.model.graph.node) == 1:
-                result.setdefault(case.model.graph.node[0].op_type, []).append(case)
+    for case in node_cases():
+        if len(case.model.graph.node) == 1:
+            result.setdefault(case.model.graph.node[0].op_type, []).append(case)
     return result
 
 
