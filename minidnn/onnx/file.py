@@ -36,7 +36,8 @@ class InvalidModel(BadInput, ValueError):
     def __init__(self, *errors: str) -> None:
         """errors: one line each"""
         more = [f"and {len(errors) - LISTED} more errors"] if len(errors) > LISTED else []
-        super().__init__("\n".join([*map(visible, errors[:LISTED]), *more]))
+        lines = (visible("; ".join(error.splitlines())) for error in errors[:LISTED])
+        super().__init__("\n".join([*lines, *more]))
 
 
 def load(path: str | Path) -> tuple[Any, dict[str, np.ndarray]]:
@@ -100,7 +101,21 @@ def _check_texts(message: Any) -> None:
 
 
 def _check(model: Any) -> None:
-    """Let ONNX's checker judge the model."""
+    """Let ONNX's checker judge the model, and look for what it takes and minidnn does not."""
+    versions = {i.version for i in model.opset_import if i.domain in ("", "ai.onnx")}
+    if len(versions) > 1:
+        raise Refused(f"it says that its operators are of the versions {' and '.join(map(str, sorted(versions)))}")
+    if max(versions, default=0) > (known := onnx().defs.onnx_opset_version()):
+        raise Refused(
+            f"its operators are of version {max(versions)}, and the package onnx, {onnx().__version__}, knows those up "
+            f"to {known}; export the model for that one, or install a newer onnx"
+        )
+    for tensor in model.graph.sparse_initializer:
+        raise Refused(f"initializer {tensor.values.name!r} is sparse, and minidnn reads dense ones")
+    o = onnx().TensorProto
+    for value in model.graph.input:
+        if value.type.tensor_type.elem_type in (o.STRING, o.COMPLEX64, o.COMPLEX128):
+            raise Refused(f"input {value.name!r} holds texts or complex numbers, which no layer reads")
     try:
         onnx().checker.check_model(model)
     except Exception as error:  # the checker's, and those of its C++: each names the model's error

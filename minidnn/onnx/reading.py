@@ -70,12 +70,14 @@ def walk(
     reader, budget = Reader(batch, values), Budget(model.ByteSize() + sum(x.nbytes for x in beside.values()))
     version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
     problems: list[str] = []
+    lost: set[str] = set()  # values that were refused, or whose nodes were: what reads them is not blamed
     for tensor in graph.initializer:
         try:
             known = beside.get(tensor.name)
             reader.constants[tensor.name] = array(tensor) if known is None else known
         except Refused as reason:
             problems.append(f"{source}: initializer {tensor.name!r}: {reason}")
+            lost.add(tensor.name)
     for value in graph.input:
         if value.name not in reader.constants:
             try:
@@ -84,7 +86,7 @@ def walk(
                     reader.whole.add(value.name)
             except Refused as reason:
                 problems.append(f"{source}: input {value.name!r}: {reason}")
-    lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed
+                lost.add(value.name)
     for k, proto in enumerate(graph.node):
         node = Node(proto, version, _name(proto, reader))
         if lost.intersection(node.inputs):
@@ -96,7 +98,6 @@ def walk(
             label = f"{node.type} {proto.name!r}" if proto.name else f"node {k}, {node.type}"
             problems.append(f"{source}: {label}: {reason}")
             lost.update(node.outputs)
-    problems += [f"{source}: initializer {t.values.name!r}: it is sparse" for t in graph.sparse_initializer]
     if problems:
         raise InvalidModel(*problems)
     return reader

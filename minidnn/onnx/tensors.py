@@ -35,6 +35,9 @@ def kind_of(tensor: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if tensor.data_type == onnx().TensorProto.STRING:
         raise Refused("it holds texts, and minidnn's layers read numbers")
     try:
-        return shape, np.dtype(onnx().helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        dtype = np.dtype(onnx().helper.tensor_dtype_to_np_dtype(tensor.data_type))
     except (KeyError, TypeError, ValueError) as error:
         raise Refused(f"there is no type of number {tensor.data_type}") from error
+    if dtype.kind == "c":
+        raise Refused("it holds complex numbers, and minidnn's layers read real ones")
+    return shape, dtype

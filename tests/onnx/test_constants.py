@@ -136,8 +136,9 @@ WRONG = [
     ("Concat", [np.ones((2, 3)), np.ones(4)], {"axis": 0}, "do not fit"),
     ("Slice", [np.ones(4), np.array([0]), np.array([4]), np.array([0]), np.array([0])], {}, "do not fit"),
     ("Split", [np.ones(4), np.array([1, 1])], {}, "of an axis of 4"),
-    ("RandomNormal", [], {"shape": [2]}, "computes none of them"),
-    ("Loop", [], {}, "computes none of them"),
+    ("RandomNormal", [], {"shape": [2]}, "are random"),
+    ("Loop", [], {}, "without branches and loops"),
+    ("Det", [np.eye(2)], {}, "of which minidnn computes none by this operator"),
 ]
 
 

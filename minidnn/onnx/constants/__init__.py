@@ -25,6 +25,16 @@ PLACES: dict[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,), "Slice": (1, 2, 3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "CumSum": (1,),
     **dict.fromkeys((name for name in reductions.FOLDED if name.startswith("Reduce")), (1,)),
 }  # fmt: skip
+WITHOUT = {
+    **dict.fromkeys(
+        ("If", "Loop", "Scan"),
+        "it holds graphs of its own, and minidnn reads one without branches and loops; export it with fixed shapes",
+    ),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"),
+        "its numbers are random, anew in each run, and minidnn's only random layer is Dropout",
+    ),
+}
 LONGEST = 256  # entries; NumPy's arrays have 64 axes at most, and a Pad says two numbers for each
 
 
@@ -34,7 +44,9 @@ def fold(node: Node, inputs: Sequence[np.ndarray | None], budget: Budget) -> lis
     Raises Refused, with the reason, if the operator is none of FOLDED, if it cannot compute these, or if the budget
     does not have so much."""
     if node.type not in FOLDED:
-        raise Refused("its inputs are constants, and minidnn computes none of them by this operator")
+        raise Refused(
+            WITHOUT.get(node.type, "its inputs are constants, of which minidnn computes none by this operator")
+        )
     check_places(node, {name: x for name, x in zip(node.inputs, inputs, strict=False) if name and x is not None})
     call = Call(node, inputs, budget)
     try:

@@ -45,3 +45,10 @@ def axis_of(axis: int, shape: Shape) -> int:
     if not -len(shape) <= axis < len(shape):
         raise Refused(f"axis {axis} does not exist in shape {shape}")
     return axis % len(shape)
+
+
+def place_of(index: int, length: int) -> int:
+    """The number from 0 of a place along an axis."""
+    if not -length <= index < length:
+        raise Refused(f"its index {index} is out of an axis of {length}")
+    return index % length

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.onnx.node import Node, Reader, Refused
-from minidnn.onnx.ops.common import axis_of
+from minidnn.onnx.ops.common import axis_of, place_of
 
 
 def concat(r: Reader, node: Node) -> None:
@@ -56,7 +56,7 @@ def squeeze(r: Reader, node: Node) -> None:
         shaped(r, node, x, [n for i, n in enumerate(shape) if i not in gone])
         return
     rank = len(shape) + len(axes)
-    new = {a % rank for a in axes}
+    new = {axis_of(a, (1,) * rank) for a in axes}
     rest = iter(shape)
     shaped(r, node, x, [1 if i in new else next(rest) for i in range(rank)])
 
@@ -112,8 +112,8 @@ def split(r: Reader, node: Node) -> None:
     if parts is None:
         size = -(-shape[axis] // (node.get("num_outputs") or count))
         parts = [min(size, shape[axis] - size * i) for i in range(count)]
-    if 0 in parts:
-        raise Refused(f"its parts are {parts}; none may be empty")
+    if min(parts) < 1 or len(parts) != count or sum(parts) != shape[axis]:
+        raise Refused(f"its {count} parts are {parts} of an axis of {shape[axis]}; none may be empty")
     if count == 1:
         r.gives(node, [x])
         return
@@ -145,7 +145,7 @@ def gather(r: Reader, node: Node) -> None:
         raise Refused("it takes several places; minidnn takes one constant place, or rows of a constant table")
     shape = r.shapes[x]
     axis = axis_of(axis, shape)
-    at = int(index) % shape[axis]
+    at = place_of(int(index), shape[axis])
     if shape[axis] > 1:
         points = [p for p in (at, at + 1) if 0 < p < shape[axis]]
         message = {"axis": axis, "slice_point": points}
