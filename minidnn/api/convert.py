@@ -126,7 +126,8 @@ def _weights(
             if values.shape != blob.shape:
                 what = f"{layer}/{blob.name} has shape {values.shape}, in {net} it has {blob.shape}"
                 raise WeightsError(f"{path}: {what}")
-            if not equal(values, weights.setdefault(blob.saved, values)):
+            first = weights.setdefault(blob.saved, values)
+            if first is not values and not equal(values, first):  # one with NaN equals nothing
                 what = f"{blob.saved} and {layer}/{blob.name} are one parameter, but have different values"
                 raise WeightsError(f"{path}: {what}")
     assert to.write_weights is not None

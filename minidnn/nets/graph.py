@@ -22,6 +22,7 @@ from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 from minidnn.visible import visible
 
+Readers = dict[str, list[tuple[LayerParameter, int]]]
 RESERVED = ("rate", "iteration", "objective", "loss_scale")  # names of tensors that a training step adds
 
 
@@ -138,7 +139,7 @@ def resolve(
     Raises ShapeError, which names the layer, its bottoms and the layers that make them. Raises InvalidFile for reserved
     names and wrong `param` lists, and passes errors of `sample` on.
     """
-    sharing = Sharing(specs, owners)
+    sharing, readers = Sharing(specs, owners), _readers(specs)
     current: dict[str, Blob] = {}
     nodes: list[Node] = []
     for spec in specs:
@@ -159,7 +160,7 @@ def resolve(
                 addressable(p.shape, f"its parameter {p.name}")
                 check_fill(p.filler, p.blob_shape or p.shape, f"its parameter {p.name}")
             for i, top in enumerate(spec.top if layer.inputs else ()):
-                labels = _holds_labels(top, dtypes[i] == "int32", specs, types)
+                labels = _holds_labels(top, dtypes[i] == "int32", readers, types)
                 dtypes[i] = "int32" if labels else "float32"
                 if labels and math.prod(shapes[i]) == shapes[i][0]:  # one per sample
                     shapes[i] = shapes[i][:1]
@@ -223,28 +224,38 @@ def _tensor_name(layer: Layer, top: str) -> str:
     return f"{layer.name}.y" if len(layer.spec.top) == 1 else f"{layer.name}.{top}"
 
 
-def _holds_labels(top: str, otherwise: bool, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
+def _readers(specs: Sequence[LayerParameter]) -> Readers:
+    """blob -> the layers that read it, each with the number of the bottom."""
+    result: Readers = {}
+    for spec in specs:
+        for i, bottom in enumerate(spec.bottom):
+            result.setdefault(bottom, []).append((spec, i))
+    return result
+
+
+def _holds_labels(top: str, otherwise: bool, readers: Readers, types: dict[str, type[Layer]]) -> bool:
     """Whether a top holds whole numbers: the layers that read it read it as labels, or as numbers of rows. If none
     reads it, it does if it is called "label", or `otherwise`. Raises ShapeError if one layer reads it as labels, and
     another as numbers."""
-    uses = {i in (kind.labels, kind.indices): name for kind, i, name in _uses(top, specs, types)}
+    uses = {i in (kind.labels, kind.indices): name for kind, i, name in _uses(top, readers, types)}
     if len(uses) == 2:
         what = f"layer {uses[True]!r} reads {top!r} as labels, layer {uses[False]!r} as numbers"
         raise ShapeError(f"{what}: give them a top each")
     return next(iter(uses), otherwise or top == "label")
 
 
-def _uses(
-    top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]
-) -> Iterator[tuple[type[Layer], int, str]]:
+def _uses(top: str, readers: Readers, types: dict[str, type[Layer]]) -> Iterator[tuple[type[Layer], int, str]]:
     """(type of layer, number of the bottom, the layer's name) where a top's values are read, also under another name.
     A layer without tops reads nothing."""
-    for other in specs:
-        kind = types[other.type]
-        for i in [i for i, bottom in enumerate(other.bottom) if bottom == top]:
+    names = {top}
+    waiting = [top]
+    while waiting:
+        for other, i in readers.get(waiting.pop(), ()):
+            kind = types[other.type]
             if kind.same or (kind.moves and i == 0):
-                for renamed in other.top:
-                    yield from _uses(renamed, specs, types)
+                new = [renamed for renamed in other.top if renamed not in names]
+                names.update(new)
+                waiting += new
             elif kind.tops != (0, 0):
                 yield kind, i, other.name
 

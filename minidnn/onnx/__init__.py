@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from minidnn.onnx.ends import InvalidModel
+from minidnn.onnx.file import InvalidModel
 from minidnn.onnx.reading import read
 from minidnn.onnx.writing import NotExported, write
 

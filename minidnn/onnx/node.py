@@ -16,6 +16,8 @@ from minidnn.onnx.package import onnx
 from minidnn.onnx.weight import Weight, constant
 from minidnn.schema import Document, InvalidFile, check_net
 
+# What Python and NumPy raise where shapes, types or attributes of a node are not as ONNX says that they are.
+UNFIT = (ValueError, IndexError, KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError)
 Weights = dict[str, np.ndarray]  # "<layer>/<blob>" -> float32, in Caffe's shapes
 
 
@@ -104,7 +106,8 @@ class Reader:
         self.training = False  # whether some node of the file says that it is in training mode
         self.layers: list[dict[str, Any]] = []
         self.weights: Weights = {}
-        self.names: set[str] = set()
+        self.heads = 0  # Input layers, which come first
+        self.names: dict[str, int] = {}  # of layers and blobs -> the last number behind it
         self.bound: dict[str, Bound] = {}  # parameter -> where it is
         self.statistics: dict[str, tuple[str, str]] = {}  # value -> (layer, blob) of a BatchNorm
         self.frozen: dict[str, Shape] = {}  # constants that layers have
@@ -164,7 +167,8 @@ class Reader:
             return self._held(name)
         blob = self.unused(name)
         spec = {"name": blob, "type": "Input", "top": blob, "input_param": {"shape": {"dim": list(self.inputs[name])}}}
-        self.layers.insert(sum(layer["type"] == "Input" for layer in self.layers), spec)
+        self.layers.insert(self.heads, spec)
+        self.heads += 1
         self.blobs[name], self.shapes[blob] = blob, self.inputs[name]
         return blob
 
@@ -207,11 +211,12 @@ class Reader:
     def unused(self, name: str) -> str:
         """A name for a layer or blob that no other has, from a name in the file."""
         clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.") or "value"
-        result, k = clean, 1
+        result, k = clean, self.names.get(clean, 1)
         while result in self.names:
             k += 1
             result = f"{clean}_{k}"
-        self.names.add(result)
+        self.names[clean] = k
+        self.names.setdefault(result, 1)
         return result
 
     def layer(

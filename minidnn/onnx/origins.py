@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from minidnn.errors import InvalidInput, few, near
-from minidnn.onnx.package import onnx
+from minidnn.onnx.node import Refused
+from minidnn.onnx.tensors import array
 from minidnn.onnx.weight import Weight
 
 Trained = Iterable[str] | Callable[[str], bool] | None
@@ -97,6 +98,13 @@ def frozen(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return f"frozen, as constants of the file: {few(listed, 8)}" if listed else ""
 
 
-def arrays(model: Any) -> dict[str, np.ndarray]:
-    """The numbers of the initializers."""
-    return {t.name: onnx().numpy_helper.to_array(t) for t in model.graph.initializer}
+def arrays(model: Any, beside: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """(the numbers of the initializers, why those of others cannot be read); `beside`: those of other files"""
+    result, unread = {}, {}
+    for tensor in model.graph.initializer:
+        try:
+            known = beside.get(tensor.name)
+            result[tensor.name] = array(tensor) if known is None else known
+        except Refused as reason:
+            unread[tensor.name] = str(reason)
+    return result, unread

@@ -1,9 +1,9 @@
 """From an ONNX model to a Net and its weights.
 
 Each node becomes one or more layers (`ops/`). Values that are known when the file is read are parameters, which are
-trained, and constants (origins.py), and whatever nodes compute from constants alone, which ONNX's own evaluator works
-out. What nodes compute from parameters, layers compute, too. All shapes are static: free lengths take the numbers that
-the caller gives. Shapes are those of minidnn's layers, so each node is judged where it stands.
+trained, and constants (origins.py), and whatever nodes compute from constants alone (`constants`). What nodes compute
+from parameters, layers compute, too. All shapes are static: free lengths take the numbers that the caller gives. Shapes
+are those of minidnn's layers, so each node is judged where it stands.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import numpy as np
 from minidnn.errors import few
 from minidnn.nets.net import Net
 from minidnn.onnx import exported, scripted
-from minidnn.onnx.ends import Given, InvalidModel, Shapes, inputs, with_loss
+from minidnn.onnx.constants import FOLDED, Budget, check_places, fold
+from minidnn.onnx.ends import Given, Shapes, inputs, with_loss
+from minidnn.onnx.file import InvalidModel, load
 from minidnn.onnx.fusing import fuse
 from minidnn.onnx.node import Bound, Node, Reader, Refused, Weights
-from minidnn.onnx.ops import OPS
+from minidnn.onnx.ops import OPS, add_layers
 from minidnn.onnx.ops.normalizations import in_training
 from minidnn.onnx.origins import Origins, Trained, arrays, by_place, decided, frozen
-from minidnn.onnx.package import onnx
 from minidnn.schema import Document
 
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
@@ -55,16 +56,8 @@ def read(
 
     Raises InvalidModel, which names every node that no layer computes, and, with `loss`, what the exporter has taken
     out and how to export the model so that it stays. Raises OSError if the file cannot be read."""
-    content = Path(path).read_bytes()
-    try:
-        model = onnx().load_model_from_string(content)
-        onnx().checker.check_model(model)
-    except Exception as error:  # of protobuf, and of the checker: each names the file's error
-        if isinstance(error, MemoryError | KeyboardInterrupt):
-            raise
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise InvalidModel(f"{path}: no valid ONNX model: {reason}") from error
-    given = Given(batch, {}, dict(shapes or {}), dict(lengths or {}), trained)
+    model, beside = load(path)
+    given = Given(batch, {}, dict(shapes or {}), dict(lengths or {}), trained, beside=beside)
     result = from_model(model, str(path), given, loss)
     if notes is not None:
         notes += result.notes
@@ -92,7 +85,7 @@ def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Rea
     result, origins = walk(model, source, given)
     notes = [f"{source}: {line}" for line in (frozen(result.frozen), *origins.notes) if line]
     if origins.problems and loss:
-        raise InvalidModel("\n".join(f"{source}: {p}; {remedy(model)}" for p in origins.problems))
+        raise InvalidModel(*(f"{source}: {p}; {remedy(model)}" for p in origins.problems))
     notes += [f"{source}: not to be trained: {p}; {remedy(model)}" for p in origins.problems]
     if not given.whole and exported_for_inference(result, model):
         notes.append(
@@ -121,19 +114,19 @@ def walk(model: Any, source: str, given: Given) -> tuple[Reader, Origins]:
     """The Reader after all nodes, and what its numbers are. Raises InvalidModel with all nodes that no layer computes.
 
     The walk begins anew if layers that share a parameter need it in different orders or shapes."""
-    origins = decided(_origins(model), given.trained, source)
+    numbers, unread = arrays(model, given.beside)
+    origins = decided(_origins(model, numbers), given.trained, source)
     shared, apart = set[str](), set[str]()
     while True:
         reader = Reader(given.batch, given.values, shared, apart)
-        _walked(reader, model, origins, source, given)
+        _walked(reader, model, origins, unread, source, given)
         if not reader.conflicts:
             return reader, origins
         apart |= reader.conflicts & shared
         shared |= reader.conflicts
 
 
-def _origins(model: Any) -> Origins:
-    numbers = arrays(model)
+def _origins(model: Any, numbers: Mapping[str, np.ndarray]) -> Origins:
     if exported.noted(model):
         return exported.exported(model, numbers)
     if model.producer_name == "pytorch":
@@ -141,16 +134,17 @@ def _origins(model: Any) -> Origins:
     return by_place(list(model.graph.node), numbers)
 
 
-def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Given) -> None:
-    graph = model.graph
+def _walked(reader: Reader, model: Any, origins: Origins, unread: Mapping[str, str], source: str, given: Given) -> None:
+    graph, budget = model.graph, Budget(model.ByteSize() + sum(x.nbytes for x in given.beside.values()))
     version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
     reader.constants.update(origins.constants)
     reader.parameters.update(origins.parameters)
     nodes = [Node(proto, version) for proto in origins.nodes]
     reader.ends = {o.name for o in graph.output}
     wanted = reader.ends | _read(graph) | {name for node in nodes for name in node.inputs}
-    problems = inputs(reader, graph, source, given)
-    lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed
+    problems = [f"{source}: initializer {name!r}: {reason}" for name, reason in unread.items()]
+    lost = set(unread)  # values that were refused, or whose nodes were: what reads them is not blamed
+    problems += inputs(reader, graph, source, given, lost)
     reader.training = any(map(_trains, nodes))
     for k, node in enumerate(nodes):
         node.name = _name(node, reader)
@@ -161,13 +155,13 @@ def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Gi
             lost.update(node.outputs)
             continue
         try:
-            _one(reader, node)
+            _one(reader, node, budget)
         except Refused as reason:
             label = f"{node.type} {node.proto.name!r}" if node.proto.name else f"node {k}, {node.type}"
             problems.append(f"{source}: {label}: {reason}")
             lost.update(node.outputs)
     if problems:
-        raise InvalidModel("\n".join(problems))
+        raise InvalidModel(*problems)
     fuse(reader, reader.ends)
 
 
@@ -176,7 +170,7 @@ def _trains(node: Node) -> bool:
     return node.type == "Dropout" or (node.type == "BatchNormalization" and in_training(node))
 
 
-def _one(reader: Reader, node: Node) -> None:
+def _one(reader: Reader, node: Node, budget: Budget) -> None:
     if node.proto.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of the domain {node.proto.domain!r} are not ONNX's own")
     if node.type in RANDOM:
@@ -184,12 +178,15 @@ def _one(reader: Reader, node: Node) -> None:
     if node.type == "Shape" and node.inputs[0] not in reader.constants:
         shape = reader.shape(node.inputs[0])[node.get("start", 0) : node.get("end")]
         reader.constants[node.outputs[0]] = np.array(shape, np.int64)
-    elif all(name in reader.constants for name in node.inputs if name):
-        _fold(reader, node)
+    elif all(name in reader.constants for name in node.inputs if name) and (
+        node.type in FOLDED or node.type not in OPS
+    ):
+        _fold(reader, node, budget)
     elif node.type not in OPS:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
     else:
-        OPS[node.type](reader, node)
+        check_places(node, reader.constants)
+        add_layers(reader, node)
         if node.overlooked:
             said = ", ".join(f"{k} = {node.attributes[k]}" for k in node.overlooked)
             raise Refused(
@@ -208,17 +205,10 @@ def _read(graph: Any) -> set[str]:
     return result
 
 
-def _fold(reader: Reader, node: Node) -> None:
+def _fold(reader: Reader, node: Node, budget: Budget) -> None:
     """Compute a node of constants."""
-    from onnx.reference import ReferenceEvaluator
-
-    o = onnx()
-    inputs = [o.helper.make_tensor_value_info(n, 0, None) for n in dict.fromkeys(node.inputs) if n]
-    outputs = [o.helper.make_tensor_value_info(n, 0, None) for n in node.outputs if n]
-    graph = o.helper.make_graph([node.proto], "constant", inputs, outputs)
-    model = o.helper.make_model(graph, opset_imports=[o.helper.make_opsetid("", node.version)])
-    result = ReferenceEvaluator(model).run(None, {n: reader.constants[n] for n in node.inputs if n})
-    reader.constants.update(zip([n for n in node.outputs if n], map(np.asarray, result), strict=True))
+    result = fold(node, [reader.constants[n] if n else None for n in node.inputs], budget)
+    reader.constants.update((n, value) for n, value in zip(node.outputs, result, strict=False) if n)
 
 
 def _name(node: Node, reader: Reader) -> str:

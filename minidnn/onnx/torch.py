@@ -22,7 +22,8 @@ import numpy as np
 
 from minidnn.errors import BadInput, InvalidInput, few
 from minidnn.nets.net import Net
-from minidnn.onnx.ends import Given, InvalidModel
+from minidnn.onnx.ends import Given
+from minidnn.onnx.file import InvalidModel
 from minidnn.onnx.node import Bound
 from minidnn.onnx.reading import from_model
 from minidnn.training.session import Session

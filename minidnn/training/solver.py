@@ -34,6 +34,7 @@ from minidnn.optimizers.rates import learning_rate
 from minidnn.program import Role
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot
+from minidnn.training.alike import check_alike, check_given
 from minidnn.training.best import Best
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
@@ -49,7 +50,7 @@ from minidnn.training.logs.record import columns
 from minidnn.training.parameters import all_zero
 from minidnn.training.saving import Saving, find, restore, seed_of
 from minidnn.training.session import Loaded, Session
-from minidnn.training.together import check_alike, together
+from minidnn.training.together import together
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -104,6 +105,8 @@ class Solver:
         self.seed = seed_of(given.get("seed") if setting is None else setting.seed, before, p)
         with Undo() as undo:
             joined = self._joined(replace(chosen, seed=self.seed), undo)
+            if joined.engine is not None:
+                check_given(joined.engine, nets._replace(solver=p), joined)
             self._open_feeds(nets, {"TRAIN": data, "TEST": test_data}, joined, undo)
             self.notes += unobeyed((nets.net, *nets.tests), p, joined.device)
             self._load(Job.of(nets, joined, phases=_phases(solver, nets)), undo)
@@ -172,7 +175,7 @@ class Solver:
         elif weights is not None:
             self.loaded = self.session.load(weights)
         if self._engine is not None:
-            check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
+            check_alike(self._engine, self.arrangement, self.feeds["TRAIN"].samples, self.iteration)
         if zero := all_zero(self.session.graphs["TRAIN"], self.params):
             self.notes.append(
                 f"warning: all weights of {few(zero)} are zero, and no gradient passes them: give each a "

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any
 
 from minidnn.backends import open_device
 from minidnn.errors import InvalidInput
 from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
-from minidnn.memory.proof.digest import digest
 from minidnn.ranks import launched
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.launched import Launch
-from minidnn.schema import SolverParameter
-from minidnn.training.session import Session
-from minidnn.version import __version__
 
 THREADS = "OMP_NUM_THREADS"  # the user's number of threads
 
@@ -48,33 +43,6 @@ def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[st
     engine = launched.engine(launch, setting.rank_limit)
     device, told = _divided(device, engine)
     return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
-
-
-def check_alike(engine: Engine, solver: SolverParameter, session: Session, samples: int | None, at: int) -> None:
-    """Compare what all ranks have to have in common, before the first step. Raises InvalidInput on all of them.
-
-    samples: of an epoch; at: the iteration to begin with"""
-    said = {
-        "minidnn's version": __version__,
-        "the device": session.device.name,
-        "the net": _digest(session.net.parameter.model_dump_json()),
-        "the solver's fields": _digest(solver.model_dump_json(exclude={"net", "minidnn"})),
-        "the number of training samples": samples,
-        "the iteration to begin with": at,
-        "the plan": digest(session.arrangement)[:12],
-    }
-    result = engine.share(said)
-    for what, value in result[0].items():
-        for rank, other in enumerate(result):
-            if other[what] != value:
-                raise InvalidInput(
-                    f"rank {rank} differs from rank 0 in {what}: {other[what]} and {value}; all ranks need the same "
-                    "command, files and minidnn, and devices with as much memory (or a --budget and a --host-budget)"
-                )
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:12]
 
 
 def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from functools import cache
 
@@ -14,6 +13,7 @@ pytest.importorskip("onnx", reason="the package onnx is not installed (the extra
 from minidnn.onnx import InvalidModel
 from minidnn.onnx.backend import prepare
 from minidnn.onnx.ops import OPS
+from tests.onnx.cases import node_cases
 
 FLOATS = {1, 6, 7}  # float32; int32 and int64, which are shapes and indices
 
@@ -21,13 +21,8 @@ FLOATS = {1, 6, 7}  # float32; int32 and int64, which are shapes and indices
 @cache
 def cases():
     """operator -> the test cases of models whose only operators minidnn reads, in float32."""
-    from onnx.backend.test.loader import load_model_tests
-
     found: dict[str, list] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ONNX computes what it expects, infinities too
-        every = load_model_tests(kind="node")
-    for case in every:
+    for case in node_cases():
         kinds = {v.type.tensor_type.elem_type for v in case.model.graph.input}
         operators = [n.op_type for n in case.model.graph.node]
         if kinds <= FLOATS and set(operators) <= {*OPS, "Constant", "Shape"}:

@@ -11,6 +11,7 @@ import pytest
 
 from minidnn.errors import InvalidInput
 from minidnn.ranks.threads import Group
+from minidnn.training import alike
 from minidnn.training.divergence import Diverged
 from minidnn.training.events import Step
 from minidnn.training.solver import Solver
@@ -171,20 +172,66 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_one_message(case):
 @pytest.mark.parametrize(
     "other, what",
     [
-        ({"base_lr": 0.06}, "the solver's fields"),
-        ({"batch": 4}, "the net"),
-        ({"policy": "vdnn_all:m"}, "the plan"),
-        ({"device": "cpu"}, "the device"),
+        ({"base_lr": 0.06}, "the solver's fields: it has base_lr: 0.06 where rank 0 has 0.05; all ranks need"),
+        ({"momentum": 0.8, "max_iter": 9}, "the solver's fields: it has max_iter: 9 where rank 0 has 6, and 1 more"),
+        (
+            {"solver": "patient.yaml"},
+            "the solver's fields: it has minidnn.keep_best: 'accuracy' where rank 0 has nothing",
+        ),
+        ({"batch": 4}, "the net: it has layer[data].data_param.batch_size: 4 where rank 0 has 5; all ranks need"),
+        ({"solver": "wide.yaml"}, "the net: it has layer[conv1].convolution_param.num_output: 41 where rank 0 has 40"),
+        ({"solver": "short.yaml"}, "the net: it has layer[drop].name: nothing where rank 0 has 'drop', and "),
+        ({"policy": "vdnn_all:m"}, "the plan: it has policy: 'vdnn_all:m' where rank 0 has 'liveness:m'; all ranks"),
+        ({"budget": "4MiB"}, "the plan: it has budget: 4194304 where rank 0 has nothing"),
+        ({"format": "bfloat16"}, "the plan: it has format: 'bfloat16' where rank 0 has 'float32'"),
+        ({"state": "all"}, "the plan: it has state: 'all' where rank 0 has 'device'"),
+        ({"costs": "measured"}, "the plan: it has measured: true where rank 0 has false"),
+        ({"device": "cpu"}, "the device: it has device: 'cpu' where rank 0 has 'reference'"),
+        ({"solver": "few.yaml"}, "the net: it has layer[data].data_param.source: 'synthetic:3x12x12:classes=10:count"),
+        (
+            {"lr_policy": "multistep", "gamma": 0.1, "stepvalue": [2, 5]},
+            "the solver's fields: it has lr_policy: 'multi",
+        ),
+        ({"stepvalue": [2, 5]}, "the solver's fields: it has stepvalue: [2, 5] where rank 0 has []"),
     ],
 )
 def test_ranks_that_differ_are_refused_before_the_first_step(case, other, what):
+    """The words name the first field that differs, with both values, on each of them."""
+    best = "test_interval: 3\nminidnn: {keep_best: accuracy, patience: 3}"
+    (case / "patient.yaml").write_text(SOLVER.replace("test_interval: 3", best))
+    drop = NET.index("- {name: drop"), NET.index("- {name: ip")
+    nets = {
+        "wide": NET.replace("num_output: 40", "num_output: 41"), "short": NET[: drop[0]] + NET[drop[1] :],
+        "few": NET.replace("count=100", "count=90"),
+    }  # fmt: skip
+    for name, net in nets.items():
+        (case / f"{name}_net.yaml").write_text(net)
+        (case / f"{name}.yaml").write_text(SOLVER.replace("net.yaml", f"{name}_net.yaml"))
     group, found = Group(2), [None, None]
 
     def one(rank):
         options = {"device": "reference", "policy": "liveness:m"} | (other if rank else {})
+        file = options.pop("solver", "solver.yaml")
         with pytest.raises(InvalidInput) as error:
-            Solver("solver.yaml", snapshot_prefix="x", engine=group.engine(rank), **options)
+            Solver(file, snapshot_prefix="x", engine=group.engine(rank), **options)
         found[rank] = str(error.value)
 
     together(one, 2)
-    assert found[0] == found[1] and found[0].startswith(f"rank 1 differs from rank 0 in {what}: ")
+    assert found[0] == found[1] and found[0].startswith(f"rank 1 differs from rank 0 in {what}")
+
+
+def test_versions_and_numbers_of_samples_that_differ_are_named():
+    group, found = Group(3), [None] * 3
+    parts = [{"minidnn's version": {"version": v}, "the data": {"samples": n}} for v, n in ((1, 5), (1, 5), (1, 4))]
+
+    def one(rank):
+        with pytest.raises(InvalidInput) as error:
+            alike.compare(group.engine(rank), parts[rank])
+        found[rank] = str(error.value)
+
+    together(one, 3)
+    assert len(set(found)) == 1
+    assert found[0].startswith("rank 2 differs from rank 0 in the data: it has samples: 4 where rank 0 has 5; all")
+    parts[1]["minidnn's version"] = {"version": 2}
+    together(one, 3)
+    assert found[0].startswith("rank 1 differs from rank 0 in minidnn's version: it has version: 2 where rank 0 has 1")

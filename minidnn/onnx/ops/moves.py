@@ -102,7 +102,7 @@ def squeeze(r: Reader, node: Node) -> None:
         reordered(r, node, x, [n for i, n in enumerate(shape) if i not in gone])
         return
     rank = len(shape) + len(axes)
-    new = {a % rank for a in axes}
+    new = {axis_of(a, (1,) * rank) for a in axes}
     rest = iter(shape)
     reordered(r, node, x, [1 if i in new else next(rest) for i in range(rank)])
 
@@ -242,8 +242,8 @@ def split(r: Reader, node: Node) -> None:
     if parts is None:
         size = -(-shape[axis] // (node.get("num_outputs") or count))
         parts = [min(size, shape[axis] - size * i) for i in range(count)]
-    if 0 in parts:
-        raise Refused(f"its parts are {parts}; none may be empty")
+    if min(parts) < 1 or len(parts) != count or sum(parts) != shape[axis]:
+        raise Refused(f"its {count} parts are {parts} of an axis of {shape[axis]}; none may be empty")
     if count == 1:
         r.gives(node, [x])
         return
