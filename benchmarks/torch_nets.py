@@ -34,7 +34,7 @@ def row(name: str, how: str) -> tuple[tuple, str, bool]:
     except InvalidModel as error:
         first = str(error).splitlines()[0]
         return (name, how, "refused", *[""] * 5), f"{name}, {how}: {first.removeprefix('module: ')}", True
-    good = a.parameters[0] == a.parameters[1] and not a.unequal and a.gradients < 2e-4 and a.steps["SGD"] < 1e-5
+    good = a.parameters[0] == a.parameters[1] and not a.unequal and a.gradients < 2e-4 and a.steps["SGD"] < 3e-5
     steps = [f"{value:.0e}" for value in a.steps.values()]
     return (name, how, "yes" if good else "WRONG", *map(str, a.parameters), f"{a.gradients:.0e}", *steps), "", good
 

@@ -20,20 +20,26 @@ Shapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Given:
-    """What the caller says of a model: see `read` (reading.py). `values`: the numbers of some inputs."""
+    """What the caller says of a model: see `read` (reading.py).
+
+    values: the numbers of some inputs
+    whole:  whether the model is known to have all that the module has
+    beside: the numbers of initializers whose data lie in other files
+    """
 
     batch: int | None = None
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     shapes: Shapes = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     trained: Trained = None
-    whole: bool = False  # whether the model is known to have all that the module has
+    whole: bool = False
+    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def inputs(reader: Reader, graph: Any, source: str, given: Given) -> list[str]:
-    """Enter the graph's inputs with their shapes. Returns what is wrong with them."""
+def inputs(reader: Reader, graph: Any, source: str, given: Given, lost: set[str]) -> list[str]:
+    """Enter the graph's inputs with their shapes. Returns what is wrong with them, and adds those to `lost`."""
     o, problems, free = onnx(), [], set[str]()
-    known = {*reader.constants, *reader.parameters}
+    known = {*reader.constants, *reader.parameters, *lost}
     values = [v for v in graph.input if v.name not in known]
     for value in values:
         free |= {d.dim_param for d in value.type.tensor_type.shape.dim if d.dim_param}
@@ -43,6 +49,7 @@ def inputs(reader: Reader, graph: Any, source: str, given: Given) -> list[str]:
                 reader.whole.add(value.name)
         except Refused as reason:
             problems.append(f"{source}: input {value.name!r}: {reason}")
+            lost.add(value.name)
     names = [v.name for v in values]
     problems += [f"{source}: shapes: it has no input {n!r}{near(n, names)}" for n in given.shapes if n not in names]
     problems += [f"{source}: lengths: it has no free axis {n!r}{near(n, free)}" for n in given.lengths if n not in free]

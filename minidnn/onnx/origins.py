@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from minidnn.errors import InvalidInput, few, near
+from minidnn.onnx.node import Refused
+from minidnn.onnx.tensors import array
 from minidnn.onnx.weight import Weight
 
 Trained = Iterable[str] | Callable[[str], bool] | None
@@ -94,3 +96,15 @@ def frozen(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """The sentence that names constants that layers have; "" if there is none."""
     listed = [f"{name} ({'x'.join(map(str, shape)) or '1'})" for name, shape in shapes.items()]
     return f"frozen, as constants of the file: {few(listed, 8)}" if listed else ""
+
+
+def arrays(model: Any, beside: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """(the numbers of the initializers, why those of others cannot be read); `beside`: those of other files"""
+    result, unread = {}, {}
+    for tensor in model.graph.initializer:
+        try:
+            known = beside.get(tensor.name)
+            result[tensor.name] = array(tensor) if known is None else known
+        except Refused as reason:
+            unread[tensor.name] = str(reason)
+    return result, unread

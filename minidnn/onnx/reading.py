@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,9 @@ from minidnn.onnx.fusing import fuse
 from minidnn.onnx.node import Bound, Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS, add_layers
 from minidnn.onnx.ops.normalizations import in_training
-from minidnn.onnx.origins import Origins, Trained, by_place, decided, frozen
-from minidnn.onnx.tensors import array
+from minidnn.onnx.origins import Origins, Trained, arrays, by_place, decided, frozen
 from minidnn.schema import Document
 
-NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
@@ -60,8 +57,8 @@ def read(
     Raises InvalidModel, which names every node that no layer computes, and, with `loss`, what the exporter has taken
     out and how to export the model so that it stays. Raises OSError if the file cannot be read."""
     model, beside = load(path)
-    given = Given(batch, {}, dict(shapes or {}), dict(lengths or {}), trained)
-    result = from_model(model, str(path), given, loss, beside)
+    given = Given(batch, {}, dict(shapes or {}), dict(lengths or {}), trained, beside=beside)
+    result = from_model(model, str(path), given, loss)
     if notes is not None:
         notes += result.notes
     for line in result.notes if notes is None else ():
@@ -83,12 +80,9 @@ class Reading:
     statistics: dict[str, tuple[str, str]]
 
 
-def from_model(
-    model: Any, source: str, given: Given, loss: bool = False, beside: Mapping[str, np.ndarray] = NONE
-) -> Reading:
-    """A model in memory; `source` is its name in errors, `beside` the numbers of initializers whose data lie in other
-    files. Raises as `read`."""
-    result, origins = walk(model, source, given, beside)
+def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Reading:
+    """A model in memory; `source` is its name in errors. Raises as `read`."""
+    result, origins = walk(model, source, given)
     notes = [f"{source}: {line}" for line in (frozen(result.frozen), *origins.notes) if line]
     if origins.problems and loss:
         raise InvalidModel(*(f"{source}: {p}; {remedy(model)}" for p in origins.problems))
@@ -116,36 +110,20 @@ def exported_for_inference(reader: Reader, model: Any) -> bool:
     return model.producer_name == "pytorch" and not reader.training
 
 
-def walk(model: Any, source: str, given: Given, beside: Mapping[str, np.ndarray] = NONE) -> tuple[Reader, Origins]:
+def walk(model: Any, source: str, given: Given) -> tuple[Reader, Origins]:
     """The Reader after all nodes, and what its numbers are. Raises InvalidModel with all nodes that no layer computes.
 
     The walk begins anew if layers that share a parameter need it in different orders or shapes."""
-    numbers = _numbers(model, source, beside)
-    size = model.ByteSize() + sum(x.nbytes for x in beside.values())
+    numbers, unread = arrays(model, given.beside)
     origins = decided(_origins(model, numbers), given.trained, source)
     shared, apart = set[str](), set[str]()
     while True:
         reader = Reader(given.batch, given.values, shared, apart)
-        _walked(reader, model, origins, source, given, Budget(size))
+        _walked(reader, model, origins, unread, source, given)
         if not reader.conflicts:
             return reader, origins
         apart |= reader.conflicts & shared
         shared |= reader.conflicts
-
-
-def _numbers(model: Any, source: str, beside: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The numbers of the initializers. Raises InvalidModel."""
-    result: dict[str, np.ndarray] = {}
-    problems = [f"{source}: initializer {t.values.name!r}: it is sparse" for t in model.graph.sparse_initializer]
-    for tensor in model.graph.initializer:
-        try:
-            known = beside.get(tensor.name)
-            result[tensor.name] = array(tensor) if known is None else known
-        except Refused as reason:
-            problems.append(f"{source}: initializer {tensor.name!r}: {reason}")
-    if problems:
-        raise InvalidModel(*problems)
-    return result
 
 
 def _origins(model: Any, numbers: Mapping[str, np.ndarray]) -> Origins:
@@ -156,18 +134,17 @@ def _origins(model: Any, numbers: Mapping[str, np.ndarray]) -> Origins:
     return by_place(list(model.graph.node), numbers)
 
 
-def _walked(reader: Reader, model: Any, origins: Origins, source: str, given: Given, budget: Budget) -> None:
-    """Let the reader take the nodes, one after the other. Raises InvalidModel with all those that no layer computes."""
-    graph = model.graph
+def _walked(reader: Reader, model: Any, origins: Origins, unread: Mapping[str, str], source: str, given: Given) -> None:
+    graph, budget = model.graph, Budget(model.ByteSize() + sum(x.nbytes for x in given.beside.values()))
     version = max((i.version for i in model.opset_import if i.domain in ("", "ai.onnx")), default=1)
     reader.constants.update(origins.constants)
     reader.parameters.update(origins.parameters)
     nodes = [Node(proto, version) for proto in origins.nodes]
     reader.ends = {o.name for o in graph.output}
     wanted = reader.ends | _read(graph) | {name for node in nodes for name in node.inputs}
-    problems = inputs(reader, graph, source, given)
-    known = reader.constants.keys() | reader.parameters.keys() | reader.inputs.keys()
-    lost = {v.name for v in graph.input} - known  # values that were refused: what reads them is not blamed
+    problems = [f"{source}: initializer {name!r}: {reason}" for name, reason in unread.items()]
+    lost = set(unread)  # values that were refused, or whose nodes were: what reads them is not blamed
+    problems += inputs(reader, graph, source, given, lost)
     reader.training = any(map(_trains, nodes))
     for k, node in enumerate(nodes):
         node.name = _name(node, reader)
@@ -210,6 +187,11 @@ def _one(reader: Reader, node: Node, budget: Budget) -> None:
     else:
         check_places(node, reader.constants)
         add_layers(reader, node)
+        if node.overlooked:
+            said = ", ".join(f"{k} = {node.attributes[k]}" for k in node.overlooked)
+            raise Refused(
+                f"minidnn knows no meaning of {said} there; leave it out, or convert the model to a newer opset"
+            )
 
 
 def _read(graph: Any) -> set[str]:

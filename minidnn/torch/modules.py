@@ -56,7 +56,7 @@ class Origin:
 class TorchNet(Net):
     """A net that came from a module of PyTorch."""
 
-    _state: Origin
+    origin: Origin
 
     def to_torch_state_dict(
         self, trained: Solver | Session | Mapping[str, np.ndarray] | None = None
@@ -68,12 +68,12 @@ class TorchNet(Net):
 
         Raises InvalidInput if a weight is missing."""
         values, steps = _values(trained, self.weights)
-        return {name: self._entry(name, was, values, steps) for name, was in self._state.state.items()}
+        return {name: self._entry(name, was, values, steps) for name, was in self.origin.state.items()}
 
     def _entry(self, name: str, was: torch.Tensor, values: Mapping[str, np.ndarray], steps: int) -> torch.Tensor:
         import torch
 
-        origin, (module, _, last) = self._state, name.rpartition(".")
+        origin, (module, _, last) = self.origin, name.rpartition(".")
         if name in origin.places:
             place = origin.places[name]
             now = place.in_file(_value(values, place.key), tuple(was.shape))
@@ -145,7 +145,7 @@ def from_torch(
     places = {one: place for key, place in reading.places.items() for one in names.get(key, ())}
     net = TorchNet.__new__(TorchNet)
     net.__dict__.update(reading.net.__dict__)
-    net._state = Origin({k: v.detach() for k, v in module.state_dict().items()}, places, reading.statistics)
+    net.origin = Origin({k: v.detach() for k, v in module.state_dict().items()}, places, reading.statistics)
     return net
 
 

@@ -86,6 +86,26 @@ def test_what_was_written_is_read_again(written):
     np.testing.assert_allclose(ours, outputs(net, weights, x)["prob"], rtol=1e-5, atol=1e-7)
 
 
+TODAY = """
+name: today
+layer:
+- {name: data, type: Input, top: data, input_param: {shape: {dim: [3, 4, 9, 11]}}}
+- {name: pad, type: Pad, bottom: data, top: pad, pad_param: {before: [1, 0], after: 2}}
+- {name: group, type: GroupNorm, bottom: pad, top: group, group_norm_param: {num_groups: 2, eps: 0.1}}
+- {name: rms, type: RMSNorm, bottom: group, top: rms, rms_norm_param: {axis: 1}}
+- {name: erf, type: Erf, bottom: rms, top: erf}
+- {name: sigmoid, type: HardSigmoid, bottom: erf, top: sigmoid, hard_sigmoid_param: {alpha: 0.4}}
+- {name: swish, type: HardSwish, bottom: sigmoid, top: swish}
+"""
+
+
+def test_layers_of_today_s_nets_go_and_come_back(tmp_path):
+    net, x = Net.from_text(TODAY), np.random.default_rng(1).standard_normal((3, 4, 9, 11)).astype(np.float32)
+    write(net, {}, tmp_path / "today.onnx")
+    again, found = read(tmp_path / "today.onnx", batch=3)
+    np.testing.assert_allclose(outputs(again, found, x)["swish"], outputs(net, {}, x)["swish"], rtol=1e-5, atol=1e-6)
+
+
 def test_a_free_batch_takes_the_number_that_is_given(written):
     again, _ = read(written[2], batch=7)
     assert again.graph("TEST").layers[0].tops[0].tensor.shape == (7, 4, 9, 11)

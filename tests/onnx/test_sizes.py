@@ -89,6 +89,7 @@ def test_a_message_has_a_hundred_lines_at_most(tmp_path):
     assert len(str(refused.value).splitlines()) == 1  # the others read what is lost
     with pytest.raises(InvalidModel) as refused:
         nodes = [h.make_node("Det", ["x"], [f"y{i}"]) for i in range(300)]
-        lines(tmp_path / "m.onnx", (nodes, [info("x", 4, 4)], info("y0", 1), []))
+        nodes.append(h.make_node("Sum", [f"y{i}" for i in range(300)], ["z"]))
+        lines(tmp_path / "m.onnx", (nodes, [info("x", 4, 4)], info("z", 1), []))
     *shown, rest = str(refused.value).splitlines()
     assert len(shown) == 100 and rest == "and 200 more errors"

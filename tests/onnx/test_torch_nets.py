@@ -47,5 +47,5 @@ def test_a_net_from_pytorch_trains_as_it_does_there(name, how, record_property):
     assert not result.unequal
     assert result.forward < 1e-5
     assert result.gradients < 2e-4
-    assert result.steps["SGD"] < 1e-5
+    assert result.steps["SGD"] < 3e-5
     assert result.steps["AdamW"] < 2e-2  # which divides by the gradient, and so enlarges its rounding

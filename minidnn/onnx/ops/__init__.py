@@ -33,12 +33,8 @@ OPS: dict[str, Handler] = {
 
 
 def add_layers(reader: Reader, node: Node) -> None:
-    """Add the layers of a node whose operator is in OPS. Raises Refused, also for attributes that say more."""
+    """Add the layers of a node whose operator is in OPS. Raises Refused."""
     try:
         OPS[node.type](reader, node)
-        overlooked = node.overlooked
     except UNFIT as error:
         raise Refused(f"its inputs and attributes do not fit together ({type(error).__name__}: {error})") from error
-    if overlooked:
-        said = ", ".join(f"{k} = {node.attributes[k]}" for k in overlooked)
-        raise Refused(f"minidnn knows no meaning of {said} there; leave it out, or convert the model to a newer opset")
