@@ -108,6 +108,8 @@ def _check(model: Any) -> None:
         )
     for tensor in model.graph.sparse_initializer:
         raise Refused(f"initializer {tensor.values.name!r} is sparse, and minidnn reads dense ones")
+    for attribute in (a for node in model.graph.node for a in node.attribute if a.ref_attr_name):
+        raise Refused(f"the attribute {attribute.name!r} refers to one of a function, and its node is in none")
     o = onnx().TensorProto
     for value in model.graph.input:
         if value.type.tensor_type.elem_type in (o.STRING, o.COMPLEX64, o.COMPLEX128):

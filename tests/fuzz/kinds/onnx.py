@@ -39,7 +39,8 @@ def packed(nodes: list[Any], values: list[Any], shape: tuple[int, ...] = (2, 4),
 
 
 def numbers(name: str, value: Any, kind: Any = np.float32) -> Any:
-    return numpy_helper.from_array(np.array(value, kind), name)
+    with np.errstate(over="ignore"):  # of what float32 does not hold
+        return numpy_helper.from_array(np.array(value, kind), name)
 
 
 def beside(name: str, shape: tuple[int, ...], offset: int) -> Any:
