@@ -86,6 +86,9 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
     if len(named) > 1:
         what = f"expected one of {', '.join(sources[:-1])} and {sources[-1]}"
         document.error((named[1],), f"{what}; got {' and '.join(named)}", True)
+    if solver and solver.has("device_id") and not document.of_caffe:
+        what = f"Caffe's; write the GPU's number as `minidnn: {{device: cuda:{solver.device_id}}}`"
+        document.error(("device_id",), what, True)
     if solver:
         _optimizer_fields(document, solver, optimizers)
     if solver and not document.count:

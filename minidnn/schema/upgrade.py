@@ -58,16 +58,15 @@ def upgraded_solver(document: Document, data: Mapping[str, Any]) -> dict[str, An
     if not solver.get("larc"):  # NVCaffe's: without it the others say nothing
         solver = {field: value for field, value in solver.items() if field not in LARC}
     if document.of_caffe:
-        _no_tests(document, solver)
+        _no_tests(solver)
     return solver
 
 
-def _no_tests(document: Document, solver: dict[str, Any]) -> None:
+def _no_tests(solver: dict[str, Any]) -> None:
     """Take out the tests of a solver whose test_iter are all 0."""
     counts = solver.get("test_iter")
     listed = counts if isinstance(counts, list | tuple) else [counts]
     if listed and all(type(count) is int and count == 0 for count in listed):
-        document.note(("test_iter",), "of no batches: there are no tests")
         for field in ("test_iter", "test_interval", "test_net", "test_state"):
             solver.pop(field, None)
 
