@@ -358,7 +358,7 @@ def understood(
     simulated: whether nothing will run, so that data need not be there
     fields, loss, shapes: as of `read`"""
     dropped: list[str] = []
-    nets = understand(source, fields, batch, dropped if ignore_unknown else None, loss)
+    nets = understand(source, fields, batch, dropped if ignore_unknown else None, loss, shapes)
     for sentence in (*(f"ignored: {field}" for field in dropped), *nets.notes):
         warn(sentence)
     nets = nets.with_shapes(shapes, batch)

@@ -14,6 +14,7 @@ from minidnn.errors import InvalidInput
 from minidnn.jobs.keywords import overruled, shown
 from minidnn.jobs.nets import Nets
 from minidnn.layers import LAYERS
+from minidnn.layers.base import Shape
 from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
@@ -37,6 +38,7 @@ def understand(
     batch: int | None = None,
     dropped: list[str] | None = None,
     loss: bool = False,
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
 ) -> Nets:
     """The nets of a solver or a net, with the solver's parameters.
 
@@ -45,13 +47,14 @@ def understand(
     batch:   the batch size to use instead of the net's
     dropped: gets the places of unknown fields of files, which then are ignored; None: they are errors
     loss:    whether a net that has no loss gets one; that of an ONNX model has one wherever there is a solver
+    shapes:  of the inputs of an ONNX model, where it leaves lengths free
 
     The parameters are None for a net without `fields`, and it has no tests. A solver's net is looked for in the folder
     of the solver file, then in the working folder (of a .prototxt the other way round, as in Caffe), then among the
     shipped ones. Raises InvalidFile with every error of a file, and NoSuchModel for an unknown name. Raises
     InvalidInput for a solver without a net.
     """
-    nets = _understood(source, fields, batch, dropped, loss)
+    nets = _understood(source, fields, batch, dropped, loss, shapes)
     if not loss:
         return nets
     net = nets.net.with_loss()
@@ -64,13 +67,14 @@ def _understood(
     batch: int | None,
     dropped: list[str] | None,
     loss: bool,
+    shapes: Mapping[str, Shape],
 ) -> Nets:
     if isinstance(source, Nets):
         return source
     if isinstance(source, str | Path):
         source = zoo.find(source, batch)
     if isinstance(source, Path) and zoo.files.only_net(source):
-        return _of_net(zoo.files.read(source, batch, loss=loss or bool(fields)), fields, batch)
+        return _of_net(zoo.files.read(source, batch, loss=loss or bool(fields), shapes=shapes), fields, batch)
     if isinstance(source, Net):
         return _of_net(source if batch is None else source.with_batch(batch), fields, batch)
     if isinstance(source, SolverParameter):
@@ -88,7 +92,7 @@ def _understood(
     p = _checked(document, fields)
 
     def net_of(field: str, path: str) -> Net:
-        return _found(document, field, path, beside, batch)
+        return _found(document, field, path, beside, batch, shapes)
 
     inline = next((field for field in ("net_param", "train_net_param") if getattr(p, field) is not None), None)
     if inline:
@@ -121,7 +125,14 @@ def _of_net(net: Net, fields: Mapping[str, Any], batch: int | None) -> Nets:
     return Nets(_in_state(net, p.train_state), tests, p)
 
 
-def _found(document: Document, field: str, path: str, beside: Path, batch: int | None) -> Net:
+def _found(
+    document: Document,
+    field: str,
+    path: str,
+    beside: Path,
+    batch: int | None,
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
+) -> Net:
     """The net of that path, which a solver's field names. Raises InvalidFile if there is none."""
     places = [Path(path), beside / path] if document.of_caffe else [beside / path, Path(path)]
     result: Path | Net | None = next((place for place in places if zoo.files.there(place)), None)
@@ -135,7 +146,7 @@ def _found(document: Document, field: str, path: str, beside: Path, batch: int |
         document.error((field,), f"there is no net {path} (looked for {looked}){hint}")
         document.check()
     assert result is not None
-    return result if isinstance(result, Net) else zoo.files.read(result, batch, document.dropped, loss=True)
+    return result if isinstance(result, Net) else zoo.files.read(result, batch, document.dropped, True, shapes)
 
 
 def _tests(

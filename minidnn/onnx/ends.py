@@ -81,7 +81,11 @@ def _length(i: int, dim: Any, given: Given, wanted: int | None) -> int:
         return given.batch or 1
     raise Refused(
         f"its axis {i} ({dim.dim_param or 'unnamed'}) has no length; give one by "
-        + (f"lengths={{{dim.dim_param!r}: N}}, or shapes" if dim.dim_param else "shapes={name: (...)}")
+        + (
+            f"lengths={{{dim.dim_param!r}: N}}, or shapes (--shape NAME=...)"
+            if dim.dim_param
+            else "shapes={name: (...)}"
+        )
         + ", or export it with a fixed one"
     )
 

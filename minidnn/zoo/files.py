@@ -15,12 +15,13 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from minidnn.errors import BadInput, InvalidInput, near, origin
+from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
 
 ONNX, PYTHON = ".onnx", ".py"
@@ -45,27 +46,35 @@ def only_net(path: str | Path) -> bool:
     return parts(path)[0].suffix in (ONNX, PYTHON)
 
 
-def read(path: str | Path, batch: int | None = None, dropped: list[str] | None = None, loss: bool = False) -> Net:
+def read(
+    path: str | Path,
+    batch: int | None = None,
+    dropped: list[str] | None = None,
+    loss: bool = False,
+    shapes: Mapping[str, Shape] = MappingProxyType({}),
+) -> Net:
     """The net of a file. The net of an ONNX model begins with the model's weights.
 
     batch:   the batch size to use instead of the file's
     dropped: gets the places of unknown fields, which then are ignored; None: they are errors
     loss:    whether an ONNX model, which has none, gets labels and a loss behind its first output, and a note of that
+    shapes:  of an ONNX model's inputs, by name, where it leaves lengths free
 
     Raises InvalidFile, InvalidInput, NoOnnx, InvalidModel, and OSError for a file that cannot be read."""
     file, name = parts(path)
     if file.suffix == PYTHON:
         return _of_python(file, name, batch)
     if file.suffix == ONNX:
-        return _of_onnx(file, batch, loss)
+        return _of_onnx(file, batch, loss, shapes)
     return Net.from_file(file, batch, dropped)
 
 
-def _of_onnx(path: Path, batch: int | None, loss: bool) -> Net:
+def _of_onnx(path: Path, batch: int | None, loss: bool, shapes: Mapping[str, Shape]) -> Net:
     from minidnn import onnx
 
-    notes = [f"{path} has no loss: labels and a {LOSS} are added behind its first output"] if loss else []
-    net, weights = onnx.read(path, batch, loss, notes=notes)
+    notes: list[str] = []
+    net, weights = onnx.read(path, batch, loss, shapes=shapes, notes=notes)
+    notes += [f"{path} has no loss: labels and a {LOSS} are added behind its first output"] if loss else []
     return net.with_weights(weights, str(path), notes)
 
 

@@ -217,6 +217,20 @@ class TestOnnx:
         assert json.loads(capsys.readouterr().out)["outputs"]["loss"] == pytest.approx(losses.mean(), rel=1e-5)
         assert "has no weights" in refusal(capsys, "test", "nets.py")
 
+    def test_free_lengths_are_given_by_shape(self, capsys):
+        import onnx
+
+        made, kind = onnx.helper, onnx.TensorProto.FLOAT
+        x, y = (made.make_tensor_value_info(name, kind, ["N", "T", n]) for name, n in (("x", 16), ("y", 3)))
+        weight = onnx.numpy_helper.from_array(self.w.T.copy(), "w")
+        graph = made.make_graph([made.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+        onnx.save(made.make_model(graph, opset_imports=[made.make_opsetid("", 17)]), "free.onnx")
+        assert "(--shape NAME=...)" in refusal(capsys, "plan", "free.onnx")
+        for more in ([], ["--loss"]):
+            assert main(["plan", "free.onnx", "--gpu", "titan_x", "--shape", "x=4,7,16", *more, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["batch"] == 4
+        assert "it has no input 'z'" in refusal(capsys, "plan", "free.onnx", "--shape", "z=4,7,16")
+
     def test_in_python_too(self):
         with minidnn.Session("model.onnx", device="reference") as session:
             x = np.random.default_rng(1).standard_normal((1, 1, 4, 4)).astype(np.float32)
