@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import sys
 import time
@@ -19,6 +20,7 @@ from tests.fuzz import corpus
 from tests.fuzz.board import COUNTS, FAULTS, Board
 
 WORKERS = 2
+SHARED = "/dev/shm"  # files in memory: a busy disk takes longer to remove a folder than most cases take
 
 
 def main() -> int:
@@ -39,7 +41,7 @@ def main() -> int:
     seed = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
     print(f"seed {seed}, {args.minutes:g} minutes, {WORKERS} processes, kinds: {', '.join(kinds)}", flush=True)
     began = time.monotonic()
-    with TemporaryDirectory(prefix="minidnn-fuzz-") as folder:
+    with TemporaryDirectory(prefix="minidnn-fuzz-", dir=SHARED if os.access(SHARED, os.W_OK) else None) as folder:
         watch = Watch(Path(folder), kinds, WORKERS, corpus.FOLDER)
 
         def tell() -> None:
@@ -85,6 +87,7 @@ def worker(folder: str, kinds: str, workers: str, number: str, seed: str, until:
     from tests.fuzz.kinds import KINDS
     from tests.fuzz.worker import Worker
 
+    argparse._ = str  # type: ignore[attr-defined]  # else it looks for translations on the disk, for each of its words
     some = [KINDS[name] for name in kinds.split(",")]
     board = Board(Path(folder), int(workers), len(some))
     with Worker(int(number), some, board, Path(found), float(until), float(stack)) as one:

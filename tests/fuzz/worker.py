@@ -62,7 +62,7 @@ class Worker:
         fault: list[tuple[int, bytes, str]] = []  # the failing cases of this round
         signature = ""
         give_up = 0.0
-        with TemporaryDirectory(prefix="minidnn-fuzz-") as folder:
+        with TemporaryDirectory(prefix="case-", dir=self.board.folder) as folder:
 
             def property(case: bytes) -> None:
                 nonlocal signature, give_up
