@@ -70,7 +70,8 @@ def check(data: bytes, folder: Path) -> bool:
     where = [["--gpu", "titan_x"], ["--gpu", "k40"], ["--device", "reference"]][crc32(data) % 3]
     ended = command("plan", FILE, *where)
     if ended.code and not all(word in ended.err + ended.out for word in OTHER_REASONS):
-        readable(ended.err, FILE if FILE in ended.err else "net.yaml")
+        names = (FILE, "disk: ", "net.yaml")  # an option of a run is named as on a command line
+        readable(ended.err, next((name for name in names if name in ended.err), FILE))
     try:
         p = understand(FILE)[2]
     except BadInput:
