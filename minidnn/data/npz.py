@@ -19,6 +19,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from minidnn.data import quiet
 from minidnn.data.dataset import Arrays, DataError, Source, label_shape, numbers
 from minidnn.files import regular
 
@@ -120,7 +121,7 @@ def _members(path: str | Path) -> Iterator[dict[str, _Member]]:
     """The arrays of an npz file by name, or {"x": that of an npy file}. All errors become DataErrors."""
     size = 0
     try:
-        with regular.opened(path) as file:
+        with quiet.here(), regular.opened(path) as file:  # NumPy warns of headers that Python 2 wrote
             size = file.seek(0, 2)
             yield _within(file, size)
     except (MemoryError, DataError):

@@ -1,8 +1,9 @@
-"""Silence of the libraries that decode images: what is wrong with an image is an error's to say, or of no account.
+"""Silence of the libraries that read samples: what is wrong with a file is an error's to say, or of no account.
 
-Pillow warns of odd metadata, of palettes, and of sizes that data/decoding.py bounds by itself; its logger and libtiff
-write their complaints before an error comes. The filter of warnings is one of this thread and of the time of a
-decoding: those of others are shown as ever. (`warnings.catch_warnings` would change them for all threads.)
+NumPy warns of headers that Python 2 wrote; Pillow of odd metadata, of palettes, and of sizes that data/decoding.py
+bounds by itself. Pillow's logger and libtiff write their complaints before an error comes. The filter of warnings is
+one of this thread and of the time of a reading: those of others are shown as ever. (`warnings.catch_warnings` would
+change them for all threads.)
 """
 
 from __future__ import annotations
