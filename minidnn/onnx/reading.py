@@ -149,8 +149,8 @@ def _walked(reader: Reader, model: Any, origins: Origins, unread: Mapping[str, s
     for k, node in enumerate(nodes):
         node.name = _name(node, reader)
         node.outputs = [name if name in wanted else "" for name in node.outputs]
-        if not any(node.outputs):
-            continue
+        if not any(node.outputs) and not _of_constants(reader, node):
+            continue  # wrong constants are told all the same
         if lost.intersection(node.inputs):
             lost.update(node.outputs)
             continue
@@ -178,9 +178,7 @@ def _one(reader: Reader, node: Node, budget: Budget) -> None:
     if node.type == "Shape" and node.inputs[0] not in reader.constants:
         shape = reader.shape(node.inputs[0])[node.get("start", 0) : node.get("end")]
         reader.constants[node.outputs[0]] = np.array(shape, np.int64)
-    elif all(name in reader.constants for name in node.inputs if name) and (
-        node.type in FOLDED or node.type not in OPS
-    ):
+    elif _of_constants(reader, node) and (node.type in FOLDED or node.type not in OPS):
         _fold(reader, node, budget)
     elif node.type not in OPS:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
@@ -203,6 +201,10 @@ def _read(graph: Any) -> set[str]:
             for within in (a.g, *a.graphs):
                 result |= _read(within) | {o.name for o in within.output}
     return result
+
+
+def _of_constants(reader: Reader, node: Node) -> bool:
+    return all(name in reader.constants for name in node.inputs if name)
 
 
 def _fold(reader: Reader, node: Node, budget: Budget) -> None:
