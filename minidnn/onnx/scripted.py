@@ -126,7 +126,8 @@ class _Scripted:
         known = [n for n in self.arrays if not n.startswith(NEW)]
         if again != module and not any(n.startswith(f"{module}.") for n in known):
             module = again
-        return f"{module}.weight" if module else name
+        own = "in_proj_weight" if f"{module}.in_proj_bias" in known else "weight"  # of nn.MultiheadAttention
+        return f"{module}.{own}" if module else name
 
 
 def _is_mask(numbers: np.ndarray) -> bool:
