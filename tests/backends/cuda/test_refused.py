@@ -221,7 +221,7 @@ def test_train_says_it_on_stderr(tmp_path, capsys, monkeypatch):
     solver.write_text(f"net: {net}\nbase_lr: 0.01\nmax_iter: 2\nlr_policy: fixed\n")
     random = np.random.default_rng(7)
     data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
-    monkeypatch.setattr("minidnn.training.solver.Solver", lambda *a, **k: Solver(*a, data=data, **k))
+    monkeypatch.setattr("minidnn.training.solver.Solver", lambda *a, **k: Solver(*a, **{**k, "data": data}))
     monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda **_: faulty(lambda p: first(p) and of_conv1(p)))
     assert main(["train", str(solver), "--device", "cuda", "--json"]) == 0
     captured = capsys.readouterr()
