@@ -305,7 +305,9 @@ def read(
         if job.forward and setting.ranks is not None:
             what = f"net {job.name} has no loss, and without training they exchange nothing"
             raise InvalidInput(f"ranks {setting.ranks}: {what}; {job.remedy}")
-        _ = job.programs  # so that what is wrong with a net is told here
+        if not any(program.ops for program in job.programs):  # and what is wrong with a net is told here
+            place = next(iter(job.graphs.values())).place
+            raise InvalidInput(f"{place}: net {job.name} computes nothing: its layers only give data")
     if job.forward:
         warn(f"net {job.name} has no loss: this is its forward pass, phase TEST; {job.remedy}")
     return job

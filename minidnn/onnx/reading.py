@@ -84,9 +84,11 @@ def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Rea
     """A model in memory; `source` is its name in errors. Raises as `read`."""
     result, origins = walk(model, source, given)
     notes = [f"{source}: {line}" for line in (frozen(result.frozen), *origins.notes) if line]
-    if origins.problems and loss:
-        raise InvalidModel(*(f"{source}: {p}; {remedy(model)}" for p in origins.problems))
-    notes += [f"{source}: not to be trained: {p}; {remedy(model)}" for p in origins.problems]
+    if lacks := few(origins.problems, 3):
+        lacks = f"{lacks}; {remedy(model)}"
+        if loss:
+            raise InvalidModel(f"{source}: {lacks}")
+        notes.append(f"{source}: not to be trained: {lacks}")
     if not given.whole and exported_for_inference(result, model):
         notes.append(
             f"{source}: it was exported for inference, so that it has no Dropout even if the module has; "
