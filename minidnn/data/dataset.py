@@ -203,7 +203,7 @@ def samples(name: str, images: np.ndarray) -> np.ndarray:
     Raises DataError if there are no images, or if a value is not finite in float32."""
     numbers(name, images.shape, images.dtype)
     for start in range(0, len(images) if images.dtype.kind == "f" else 0, _AT_ONCE):
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             part = images[start : start + _AT_ONCE].astype(np.float32, copy=False)
         finite = np.isfinite(part.reshape(len(part), -1)).all(1)
         if not finite.all():

@@ -112,7 +112,7 @@ class Column:
         """The rows at these indices, (n, ...). Raises DataError if they cannot be read, or hold what float32 cannot."""
         result = np.stack([self._row(int(i)) for i in indices])
         if result.dtype.kind == "f":
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 finite = np.isfinite(result.astype(np.float32, copy=False).reshape(len(result), -1)).all(1)
             if not finite.all():
                 row = indices[finite.argmin()]

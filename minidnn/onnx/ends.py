@@ -90,6 +90,15 @@ def _length(i: int, dim: Any, given: Given, wanted: int | None) -> int:
     )
 
 
+def silence(reader: Reader) -> None:
+    """Let a Silence read what nothing reads, and what is no output of the graph: it shall be none of the net's."""
+    wanted = {blob for layer in reader.layers for blob in layer.get("bottom", ())}
+    wanted |= {reader.blobs[name] for name in reader.ends if name in reader.blobs}
+    tops = [top for layer in reader.layers if layer["type"] != "Input" for top in layer["top"]]
+    if unread := [top for top in tops if top not in wanted]:
+        reader.layer("Silence", unread, tops=0, name="unread")
+
+
 def with_loss(reader: Reader, output: str, source: str) -> None:
     """Append labels and a SoftmaxWithLoss to an output: images have their classes along axis 1, all else along the last
     axis."""

@@ -20,7 +20,7 @@ from minidnn.errors import few
 from minidnn.nets.net import Net
 from minidnn.onnx import exported, scripted
 from minidnn.onnx.constants import FOLDED, Budget, check_places, fold
-from minidnn.onnx.ends import Given, Shapes, inputs, with_loss
+from minidnn.onnx.ends import Given, Shapes, inputs, silence, with_loss
 from minidnn.onnx.file import InvalidModel, load
 from minidnn.onnx.fusing import fuse
 from minidnn.onnx.node import Bound, Node, Reader, Refused, Weights
@@ -94,6 +94,7 @@ def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Rea
             f"{source}: it was exported for inference, so that it has no Dropout even if the module has; "
             f"if it has, {remedy(model)}"
         )
+    silence(result)
     if loss:
         with_loss(result, model.graph.output[0].name, source)
     name = Path(source).stem or model.graph.name

@@ -144,7 +144,7 @@ def from_torch(
     names = {one: group for group in alike.values() for one in group}
     places = {one: place for key, place in reading.places.items() for one in names.get(key, ())}
     net = TorchNet.__new__(TorchNet)
-    net.__dict__.update(reading.net.__dict__)
+    net.__dict__.update(reading.net.with_weights(reading.net.weights, f"the module {name}").__dict__)
     net.origin = Origin({k: v.detach() for k, v in module.state_dict().items()}, places, reading.statistics)
     return net
 

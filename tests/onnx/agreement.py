@@ -119,7 +119,7 @@ def trained_blobs(net: Net) -> set[str]:
 def _with_targets(reading: Reading) -> Reading:
     """With a Euclidean loss, for outputs that are images."""
     net = reading.net
-    top = net.graph("TRAIN").layers[-1].tops[0]
+    top = [top for node in net.graph("TRAIN").layers for top in node.tops][-1]
     shape = "[" + ", ".join(map(str, top.tensor.shape)) + "]"
     more = f"- {{name: target, type: Input, top: target, input_param: {{shape: {{dim: {shape}}}}}}}\n"
     more += f"- {{name: loss, type: EuclideanLoss, bottom: [{top.name}, target], top: loss}}\n"

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from minidnn.onnx import InvalidModel
 from minidnn.onnx.backend import Model
 from minidnn.onnx.ends import Given
-from minidnn.onnx.reading import walk
+from minidnn.onnx.reading import from_model, walk
 
 H = onnx.helper
 FLOAT = onnx.TensorProto.FLOAT
@@ -262,3 +262,9 @@ def test_outputs_that_nobody_reads_do_not_count():
 )
 def test_what_is_refused_has_a_reason(made, reason):
     assert reason in refused(made)
+
+
+def test_what_nobody_reads_is_no_output():
+    net = from_model(model("Split", [(2, 4)], outputs=2, axis=1, num_outputs=2), "model", Given()).net
+    assert [layer.type for layer in net.layers] == ["Input", "Slice", "Silence"]
+    assert net.layers[2].bottom == net.layers[1].top[1:]
