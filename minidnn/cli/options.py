@@ -157,6 +157,18 @@ def solver_fields(args: argparse.Namespace) -> dict[str, Asked]:
     return assigned(getattr(args, "set", None) or ())
 
 
+def shapes(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """The shapes of --shape, by top. Raises InvalidInput for a top that is given twice."""
+    from minidnn.errors import InvalidInput
+
+    result: dict[str, tuple[int, ...]] = {}
+    for top, dims in getattr(args, "shape", None) or ():
+        if top in result:
+            raise InvalidInput(f"--shape {top} is given twice: give one shape")
+        result[top] = dims
+    return result
+
+
 def of_cuda(args: argparse.Namespace) -> list[str]:
     """The options of `--device cuda` that are given."""
     flags = {"--no-tf32": "no_tf32", "--no-graph": "no_graph", "--nvtx": "nvtx", "--avoid": "avoid"}

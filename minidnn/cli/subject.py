@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import FILES, common, given, group, opened, solver_fields
+from minidnn.cli.options import FILES, common, given, group, opened, shapes, solver_fields
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read(args: argparse.Namespace) -> Job:
     gpu = getattr(args, "gpu", None)
     return read(
         args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting),
-        solver_fields(args), args.loss, dict(args.shape or ()),
+        solver_fields(args), args.loss, shapes(args),
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def understood(file: str, args: argparse.Namespace, simulated: bool = False) -> 
 
     return understood(
         file, args.batch, args.ignore_unknown, simulated, solver_fields(args), getattr(args, "loss", False),
-        dict(getattr(args, "shape", None) or ()),
+        shapes(args),
     )  # fmt: skip
 
 

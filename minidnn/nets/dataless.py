@@ -5,32 +5,49 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from minidnn.errors import InvalidInput
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape, Shapes
-from minidnn.layers.source import Data
+from minidnn.layers.source import Data, Input
 from minidnn.schema import LayerParameter, NetParameter
 
 
 def with_shapes(parameter: NetParameter, shapes: Mapping[str, Shape], batch: int | None = None) -> NetParameter:
     """The net with tops of these shapes, of layers that give data: inputs of these shapes are in their place. Their
-    other tops are labels, one for each sample. A layer of phase TEST alone keeps a batch size of its own.
+    other tops are as the layer lists them, else labels, one for each sample. A layer of phase TEST alone keeps a batch
+    size of its own.
 
-    batch: for all, in place of the shapes'"""
+    batch: for all, in place of the shapes'
+
+    Raises InvalidInput if tops of one layer, which are samples and their labels, are not equally many."""
     layers = (_with_shapes(layer, shapes, batch) for layer in parameter.layer)
     return parameter.model_copy(update={"layer": tuple(layers)})
 
 
 def _with_shapes(layer: LayerParameter, shapes: Mapping[str, Shape], batch: int | None) -> LayerParameter:
-    if not _gives(layer) or not any(top in shapes for top in layer.top):
+    said = {top: shapes[top] for top in layer.top if top in shapes}
+    if not _gives(layer) or not said:
         return layer
-    kind = LAYERS[layer.type]
-    own = getattr(getattr(layer, str(kind.field_name)), "batch_size", None)
+    listed, own = _listed(layer), getattr(getattr(layer, str(LAYERS[layer.type].field_name)), "batch_size", None)
+    if not listed and len({shape[0] for shape in said.values()}) > 1:
+        texts = " and ".join(f"--shape {top}={','.join(map(str, shape))}" for top, shape in said.items())
+        raise InvalidInput(f"{texts}: samples and labels of layer {layer.name!r} are equally many")
     tested = any(rule.phase == "TEST" for rule in layer.include) or any(r.phase == "TRAIN" for r in layer.exclude)
-    n = batch or (own if own and tested else next(shapes[top] for top in layer.top if top in shapes)[0])
-    dims = [[n, *shapes.get(top, (n,))[1:]] for top in layer.top]
-    given = {field: getattr(layer, field) for field in ("name", "top", "include", "exclude", "param")}
+    n = batch or (own if own and tested else next(iter(said.values()))[0])
+    given = {top: said.get(top) or (n, *listed.get(top, ())[1:]) for top in layer.top}
+    dims = [shape if listed and not batch else (n, *shape[1:]) for shape in given.values()]
+    kept = {field: getattr(layer, field) for field in ("name", "top", "include", "exclude", "param")}
     inputs = {"type": "Input", "input_param": {"shape": [{"dim": dim} for dim in dims]}}
-    return LayerParameter.model_validate({**{k: v for k, v in given.items() if v}, **inputs})
+    return LayerParameter.model_validate({**{k: v for k, v in kept.items() if v}, **inputs})
+
+
+def _listed(layer: LayerParameter) -> dict[str, Shape]:
+    """The shapes of the layer's tops, if it is one that lists them, such as Input; else none."""
+    kind = LAYERS[layer.type]
+    if not issubclass(kind, Input):
+        return {}
+    shapes = kind(layer, getattr(layer, str(kind.field_name)), "TRAIN").shapes([])
+    return dict(zip(layer.top, shapes, strict=True))
 
 
 def tops(parameter: NetParameter) -> list[str]:
