@@ -169,8 +169,9 @@ def _opened(path: str) -> File:
 
 
 def refuse_leveldb(path: str) -> None:
-    """Raise DataError if the folder is a database of Caffe's other kind."""
-    if os.path.isfile(os.path.join(path, "CURRENT")):
+    """Raise DataError if the folder is a database of Caffe's other kind, or is not there and has a name of one."""
+    called = path.rstrip("/").endswith("leveldb") and not os.path.exists(path)
+    if called or os.path.isfile(os.path.join(path, "CURRENT")):
         raise DataError(f"{path}: a LevelDB database, which minidnn does not read; convert it to LMDB")
 
 

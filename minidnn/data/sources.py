@@ -92,7 +92,7 @@ def source_of(param: Any, transform_param: Any, phase: str) -> Source:
 
 def _of_folder(path: str) -> type[Source] | None:
     """The source for a folder's path without a prefix; None if there is no such folder."""
+    refuse_leveldb(path)
     if not os.path.isdir(path):
         return None
-    refuse_leveldb(path)
     return Database if os.path.isfile(os.path.join(path, "data.mdb")) else Folder

@@ -107,3 +107,30 @@ def test_a_shape_that_is_none(folder, capsys, text, expected):
     except SystemExit as end:
         code = end.code
     assert code == 2 and expected in capsys.readouterr().err
+
+
+def test_a_shape_twice_or_of_another_number_of_samples_is_refused(folder, capsys):
+    twice = refused(capsys, "plan", "net.prototxt", "--shape", "data=8,4", "--shape", "data=8,5")
+    assert twice == "minidnn: --shape data is given twice: give one shape"
+    error = refused(capsys, "plan", "net.prototxt", "--shape", "data=8,4", "--shape", "label=7")
+    assert "--shape data=8,4 and --shape label=7: samples and labels of layer 'd' are equally many" in error
+
+
+def test_other_tops_of_an_input_layer_keep_their_shapes():
+    shapes = "input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } shape { dim: 2 dim: 3 } }"
+    text = f'layer {{ name: "in" type: "Input" top: "data" top: "info" {shapes} }}'
+    net = minidnn.Net.from_text(text, source="net.prototxt")
+
+    def tops(*args):
+        return [blob.tensor.shape for blob in net.with_shapes(*args).graph("TEST").blobs]
+
+    assert tops({"data": (2, 3, 9, 9)}) == [(2, 3, 9, 9), (2, 3)]
+    assert tops({"data": (4, 3, 9, 9)}) == [(4, 3, 9, 9), (4, 3)]
+    assert tops({"data": (1, 3, 9, 9), "info": (300, 5)}) == [(1, 3, 9, 9), (300, 5)]
+    assert tops({"data": (1, 3, 9, 9), "info": (300, 5)}, 7) == [(7, 3, 9, 9), (7, 5)]
+
+
+def test_a_leveldb_that_is_not_here_is_called_one(folder, capsys):
+    (folder / "net.prototxt").write_text(LENET.replace("gone_lmdb", "gone_leveldb"))
+    error = refused(capsys, "plan", "net.prototxt")
+    assert "gone_leveldb: a LevelDB database, which minidnn does not read; convert it to LMDB; to plan" in error
