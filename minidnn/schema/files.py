@@ -17,8 +17,9 @@ def read(path: str | Path) -> Document:
     if Path(path).suffix == CAFFEMODEL:
         return _binary(path)
     raw = regular.content(path)
+    comments = Path(path).suffix in PROTOTEXT  # where any bytes may stand, as in Caffe
     try:
-        return parse(raw.decode("utf-8"), str(path))
+        return parse(raw.decode("utf-8", "surrogateescape" if comments else "strict"), str(path))
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1

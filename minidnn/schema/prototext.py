@@ -29,6 +29,7 @@ _TOKEN = re.compile(
     |(?P<mark>[{}<>\[\]:;,-])""",
     re.VERBOSE,
 )
+_BYTE = re.compile("[\udc80-\udcff]")  # a byte that is no UTF-8, as `surrogateescape` gives it
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[0-7]{1,3})|[xX](?P<hex>[0-9a-fA-F]{1,2})"
     r"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<one>[abfnrtv\\'\"?]))"
@@ -101,12 +102,21 @@ class _Parser:
                 self._strange(at)
             assert result.lastgroup is not None
             if result.lastgroup != "space":
+                if (byte := _BYTE.search(result[0])) is not None:
+                    self._no_text(at + byte.start())
                 yield Token(result.lastgroup, result[0], at)
             at = result.end()
         yield Token("end", "", at)
 
+    def _no_text(self, at: int) -> NoReturn:
+        line, column = self.mark(at)
+        byte = ord(self.text[at]) - 0xDC00
+        raise InvalidFile([f"{self.source}:{line}:{column}: expected UTF-8 text, got byte {byte:#x}"])
+
     def _strange(self, at: int) -> NoReturn:
         character = self.text[at]
+        if _BYTE.match(character):
+            self._no_text(at)
         if character in "\"'":
             self.fail(at, "a text that does not end on its line")
         if character.isdigit() or character == ".":

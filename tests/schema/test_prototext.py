@@ -8,7 +8,7 @@ from minidnn import zoo
 from minidnn.layers import LAYERS
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
-from minidnn.schema import InvalidFile, check_net, check_solver, parse, plain, prototext
+from minidnn.schema import InvalidFile, check_net, check_solver, parse, plain, prototext, read
 from minidnn.schema.document import DEPTH
 
 DATA = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }\n'
@@ -210,3 +210,13 @@ def test_strange_texts_are_read_as_they_were_written():
     text = prototext.dump(strange)
     assert text.isprintable() or all(line.isprintable() for line in text.split("\n"))
     assert Net.from_text(text, source="f.prototxt").name == name
+
+
+def test_comments_may_hold_any_bytes_and_nothing_else_may(tmp_path):
+    file = tmp_path / "net.prototxt"
+    file.write_bytes(b'# \xd6\xd0\xce\xc4\nname: "a"  # \xe9\nlayer { name: "s" type: "Input" top: "s" }')
+    assert read(file).data["name"] == "a"
+    for line in (b'name: "\xe9"', b"name: '\xe9'", b'naam: "\xe9"', b"xyzxyz\xe9", b'name: "\xed\xb2\x80"'):
+        file.write_bytes(b"# \xd6\n" + line)
+        with pytest.raises(InvalidFile, match=r"net.prototxt:2:[78]: expected UTF-8 text, got byte 0xe[9d]"):
+            read(file)
