@@ -108,7 +108,7 @@ def of(
     if measured and job.gpu:
         raise InvalidInput(f"--measure runs on --device: leave out --gpu {job.gpu}")
     if job.forward:
-        raise InvalidInput(f"tune looks for a batch to train with, and net {job.name} has no loss; {job.remedy}")
+        raise InvalidInput(f"tune looks for a batch to train with, and net {job.name} has no loss")
     ranks = job.setting.ranks or 1
     if measured and ranks > 1:
         raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")

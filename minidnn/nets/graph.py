@@ -72,6 +72,7 @@ class Graph:
     force_backward: bool = False  # whether gradients of the data are computed, too
     format: str = "float32"  # the number format of inputs, from which those of the other activations follow
     place: str = ""  # where the net is written, for errors
+    old: bool = False  # whether its file has layers in Caffe's old form, so that none of the present form may be added
 
     @property
     def blobs(self) -> list[Blob]:

@@ -68,10 +68,13 @@ def remedy(graph: Graph) -> str:
         return str(error)
     file = graph.place.split(":")[0]
     option = "--loss adds one (in Python: net.with_loss())"
-    if not (lines := _lines(Path(file).suffix, layers)):
+    suffix = Path(file).suffix
+    if not (lines := _lines(suffix, layers)):
         return option
+    new = f"NEW{suffix}" if graph.old else file
+    first = f"bring its `layers` into the present form (`minidnn convert {file} {new}`), and " if graph.old else ""
     where = f"put in place of layer {replaced.name!r} of" if replaced else "append to"
-    return f"{option}; to have it in the file, {where} {file}: {lines}"
+    return f"{option}; to have it in the file, {first}{where} {new}: {lines}"
 
 
 def _lines(suffix: str, layers: Sequence[dict[str, Any]]) -> str:

@@ -264,7 +264,7 @@ class Net:
         document = self._checked.document
         here = {id(layer): path for layer, path in zip(self.layers, self._checked.paths, strict=True)}
         try:
-            return resolve(
+            graph = resolve(
                 self.name or "",
                 phase,
                 [layer for layer in self.layers if layer.included(phase, state)],
@@ -276,6 +276,8 @@ class Net:
                 format,
                 document.place(self._checked.at),
             )
+            graph.old = document.old
+            return graph
         except DataError as error:
             folder = os.path.dirname(document.source)
             if folder in ("", ".") or not nowhere(self.parameter):

@@ -35,6 +35,7 @@ def upgraded_net(document: Document, data: Mapping[str, Any], at: Path_) -> dict
             return {**net, "layer": [], "layers": ()}
         said = net.pop("layers")
         document.rename((*at, "layers"), (*at, "layer"))
+        document.old = True
         listed = list(said) if isinstance(said, list | tuple) else [said]
         net["layer"] = [_v1(document, layer, (*at, "layer", i)) for i, layer in enumerate(listed)]
     if "layer" in net:
@@ -77,7 +78,7 @@ def _v1(document: Document, data: Any, at: Path_) -> Any:
     layer = dict(data)
     if "layer" in layer:
         document.error((*at, "layer"), V0, True)
-        return {"name": "", "type": None}
+        document.check()  # all its layers are so: once is enough
     if isinstance(kind := layer.get("type"), str):
         if kind in old.TYPES:
             layer["type"] = old.TYPES[kind]

@@ -103,3 +103,22 @@ def test_the_option_adds_a_loss(capsys):
         shown = capsys.readouterr()
         assert json.loads(shown.out)["phase"] == "TRAIN"
         assert "net deploy has no loss: SoftmaxWithLoss of ip and label is added" in shown.err
+
+
+def test_the_remedy_for_layers_in_the_old_form_can_be_followed(here, capsys):
+    old = 'input: "x" input_dim: 2 input_dim: 3 input_dim: 1 input_dim: 1 '
+    old += 'layers { name: "ip" type: INNER_PRODUCT bottom: "x" top: "ip" inner_product_param { num_output: 5 } }'
+    (here / "old.prototxt").write_text(old)
+    assert main(["plan", "old.prototxt", *GPU]) == 0
+    told = capsys.readouterr().err.strip()
+    assert "(`minidnn convert old.prototxt NEW.prototxt`), and append to NEW.prototxt: layer {" in told
+    assert main(["convert", "old.prototxt", "NEW.prototxt"]) == 0
+    with (here / "NEW.prototxt").open("a") as file:
+        file.write(told.partition("append to NEW.prototxt: ")[2])
+    assert main(["plan", "NEW.prototxt", *GPU, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.partition("\n")[2])["phase"] == "TRAIN"
+
+
+def test_tune_tells_the_remedy_once(capsys):
+    assert main(["tune", "deploy.prototxt", *GPU]) == 2
+    assert capsys.readouterr().err.count("append to deploy.prototxt") == 1

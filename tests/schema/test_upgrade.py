@@ -61,7 +61,7 @@ def test_v1_layers_in_yaml():
         ("concat_dim: 0", "concat_dim: 0 axis: 1", "10:93: layer[both].concat_param.concat_dim: axis and concat_dim"),
         ("RELU", "WINDOW_DATA", "9:29: layer[relu].type: minidnn has no layer WindowData"),
         ("kernel_size: 3", "kernel_sise: 3", "7:37: layer[conv].convolution_param.kernel_sise: there is no field"),
-        ("layers { name: \"relu\"", "layers { layer { } name: \"relu\"", "9:10: layer[].layer: Caffe's oldest"),
+        ("layers { name: \"relu\"", "layers { layer { } name: \"relu\"", "9:10: layer.layer: Caffe's oldest"),
         ("layers { name: \"relu\"", "layer { name: \"relu\"", "4:1: layers: layer and layers, the old form"),
     ],
 )  # fmt: skip
@@ -105,3 +105,8 @@ def test_an_unknown_solver_type_has_its_place():
     with pytest.raises(InvalidFile) as caught:
         check_solver(parse("base_lr: 1\nlr_policy: 'fixed'\nsolver_type: SDG", "s.prototxt"), LAYERS, OPTIMIZERS)
     assert caught.value.errors[0].startswith("s.prototxt:3:14: solver_type: expected 'SGD', 'NESTEROV'")
+
+
+def test_the_oldest_form_is_one_error():
+    text = 'layers { layer { name: "a" type: "conv" } }\n' * 3
+    assert [error[:21] for error in errors(text)] == ["old.prototxt:1:10: la"]
