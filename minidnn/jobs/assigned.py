@@ -37,6 +37,9 @@ def assigned(texts: Sequence[str]) -> dict[str, Asked]:
                 raise InvalidInput(f"{before.shown} and {shown}: {name} takes one value")
             given, shown = [*before.value, *given], f"{before.shown} {shown}"
         result[name] = Asked(given, shown)
+    for name, part in result.items():
+        if (whole := result.get(name.partition(".")[0])) not in (None, part):
+            raise InvalidInput(f"{whole.shown} and {part.shown}: give the whole message, or its fields")
     return result
 
 

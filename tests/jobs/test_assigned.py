@@ -75,6 +75,10 @@ def test_iterations_and_epochs_take_each_others_place():
         (["stepvalue=[1,"], "--set stepvalue=[1,: stepvalue takes a value as in YAML: expected"),
         (["stepvalue=1", "stepvalue=x"], "--set stepvalue=1 --set stepvalue=x: stepvalue[1]: expected an integer"),
         (["base_lr=1", "base_lr=2"], "--set base_lr=1 and --set base_lr=2: base_lr takes one value"),
+        (
+            ["minidnn.budget=1", "minidnn={seed: 1}"],
+            "--set minidnn={seed: 1} and --set minidnn.budget=1: give",
+        ),
         (["minidnn.budget=12XB"], "--set minidnn.budget=12XB: minidnn.budget: '12XB' is not a size"),
         (["minidnn.policy=bst"], "--set minidnn.policy=bst: minidnn.policy: there is no policy"),
         (["test_state.stage=x"], "test_state is repeated: give it whole"),
