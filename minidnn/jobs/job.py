@@ -296,7 +296,7 @@ def read(
     setting = opened(Setting.of(given, nets.solver))
     tell_weights(nets.net)
     nets, batch = nets.divided(setting, batch)
-    tell_unobeyed((nets.net, *nets.tests), nets.solver, setting)
+    tell_unobeyed((nets.net, *nets.tests), nets.solver, setting, gpu is not None)
     if given.get("seed") is None and nets.solver is not None and nets.solver.random_seed >= 0:
         setting = replace(setting, seed=nets.solver.random_seed)
     title = Path(source).stem if isinstance(source, str | Path) else "net"
@@ -373,9 +373,11 @@ def tell_weights(net: Net) -> None:
         warn(f"the weights are those of {net.weights_file}")
 
 
-def tell_unobeyed(nets: Iterable[Net], solver: SolverParameter | None, setting: Setting) -> None:
-    """Say in one line which fields of the files change nothing."""
-    for sentence in unobeyed(nets, solver, setting.device):
+def tell_unobeyed(
+    nets: Iterable[Net], solver: SolverParameter | None, setting: Setting, simulated: bool = False
+) -> None:
+    """Say in one line which fields of the files change nothing. simulated: whether a GPU is, in the device's place"""
+    for sentence in unobeyed(nets, solver, None if simulated else setting.device):
         warn(sentence)
 
 

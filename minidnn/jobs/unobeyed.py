@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from minidnn.schema import SolverParameter
 
 
-def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | Device) -> list[str]:
+def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | Device | None) -> list[str]:
     """The sentence about the fields of these nets and this solver that change nothing on that device; none if there are
-    none."""
+    none. device: None: a GPU that is simulated"""
     nets = list(dict.fromkeys(nets))
-    given = Counter(name for net in nets for layer in net.layers for name in _given(layer))
+    layers = {id(layer): layer for net in nets for layer in net.layers}  # nets of several states share theirs
+    given = Counter(name for layer in layers.values() for name in _given(layer))
     text = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
     if any(net.parameter.eltwise_mem_sharing for net in nets):
         text.append("eltwise_mem_sharing of the net (a policy decides)")
     if any(net.parameter.state.phase for net in nets):
         text.append("phase of the net's state (the command chooses)")
-    name = device if isinstance(device, str) else device.name
+    name = "cuda, simulated" if device is None else device if isinstance(device, str) else device.name
     if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):
         text.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
-    if solver is not None and solver.has("device_id") and f"cuda:{solver.device_id}" != name:
+    if solver is not None and device is not None and solver.has("device_id") and f"cuda:{solver.device_id}" != name:
         text.append(f"device_id {solver.device_id} (--device chooses: cuda:{solver.device_id})")
     if solver is not None and solver.snapshot_format == "HDF5":
         text.append("snapshot_format HDF5 (snapshots are safetensors)")

@@ -38,8 +38,9 @@ def fed(graph: Graph, seed: int, inputs: Sequence[Tensor], data: Samples | None)
     names = [t.name for t in inputs]
     if data is None:
         which = "data" if graph.phase == "TRAIN" else "test_data"
+        come = "come" if len(names) > 1 else "comes"
         raise DataError(
-            f"{graph.place}: {', '.join(names)} come from Input or MemoryData layers: a Solver needs {which}=(x, y), "
+            f"{graph.place}: {', '.join(names)} {come} from Input or MemoryData layers: a Solver needs {which}=(x, y), "
             f"a file Data layers, the command line --{which.replace('_', '-')} SOURCE"
         )
     if isinstance(data, Mapping):

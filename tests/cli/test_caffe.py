@@ -114,3 +114,12 @@ def test_a_caffemodel_is_a_net_too(here, capsys):
     assert main(["train", "solver.prototxt", *DEVICE]) == 0
     assert main(["plan", "small_iter_4.caffemodel", "--policy", "liveness"]) == 0
     assert "Small, batch 8" in capsys.readouterr().out
+
+
+def test_a_simulated_gpu_obeys_solver_mode_gpu(here, capsys):
+    """The layers of a net for both phases count once."""
+    assert main(["plan", "solver.prototxt", "--gpu", "titan_x", "--policy", "liveness"]) == 0
+    assert capsys.readouterr().err == "minidnn: read, but not obeyed: backend of 1 layer, engine of 2 layers\n"
+    (here / "solver.prototxt").write_text(SOLVER.replace("GPU", "CPU"))
+    assert main(["plan", "solver.prototxt", "--gpu", "titan_x", "--policy", "liveness"]) == 0
+    assert "solver_mode CPU (--device chooses; this is cuda, simulated)" in capsys.readouterr().err
