@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minidnn.errors import InvalidInput
+from minidnn.layers.base import Shape
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.program import Role
 from minidnn.schema import NetParameter, prototext
@@ -57,7 +58,13 @@ def _kind(node: Node, output: Blob) -> tuple[str, int, Blob]:
     if (kind := OWN.get(node.layer.type)) is not None:
         axis = node.layer.spec.softmax_param.axis if node.layer.type == "Softmax" else 1
         return kind, axis % len(shape), node.bottoms[0]
-    return "SoftmaxWithLoss" if shape[1] > 1 else "EuclideanLoss", 1, output
+    axis = classes_axis(shape)
+    return "SoftmaxWithLoss" if shape[axis] > 1 else "EuclideanLoss", axis, output
+
+
+def classes_axis(shape: Shape) -> int:
+    """The axis of the classes of scores: of images 1, else the last."""
+    return 1 if len(shape) == 4 else len(shape) - 1
 
 
 def remedy(graph: Graph) -> str:

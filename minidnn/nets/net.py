@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minidnn import notebook
+from minidnn.errors import InvalidInput
 from minidnn.formats import named
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape
@@ -60,6 +61,7 @@ class Net:
     state: ClassVar[Mapping[str, Any]] = {}  # level and stages, such as {"stage": ["deploy"]}
     weights: Mapping[str, np.ndarray] = MappingProxyType({})  # first values by "<layer>/<blob>", in place of fillers
     weights_file: str = ""  # the file that they come from
+    flaws: tuple[str, ...] = ()  # why training it would not be what its file's maker trains
     _remarks: tuple[str, ...] = ()
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
@@ -188,10 +190,12 @@ class Net:
 
     def with_loss(self) -> Net:
         """This net with labels and a loss for its last output (nets/loss.py), unless it has a loss. Raises InvalidInput
-        if no output can have one."""
+        if no output can have one, and if the net's file lacks what the net has in training."""
         graph = self.graph("TRAIN")
         if has_loss(graph):
             return self
+        if self.flaws:
+            raise InvalidInput("\n".join(self.flaws))
         layers, replaced = lacking(graph)
         own = [plain(layer) for layer in self.layers if replaced is None or layer.name != replaced.name]
         document = Document({**_file(self.parameter), "layer": [*own, *layers]}, what=graph.place)

@@ -10,6 +10,7 @@ import numpy as np
 
 from minidnn.errors import near
 from minidnn.layers.base import Shape
+from minidnn.nets.loss import classes_axis
 from minidnn.onnx.file import InvalidModel
 from minidnn.onnx.node import Reader, Refused
 from minidnn.onnx.origins import Trained
@@ -112,7 +113,12 @@ def with_loss(reader: Reader, output: str, source: str) -> None:
     shape = reader.shapes[scores]
     if len(shape) < 2:
         raise InvalidModel(f"{source}: its output {output!r} has shape {shape}: a loss needs scores (N, classes)")
-    axis = 1 if len(shape) == 4 else len(shape) - 1
+    axis = classes_axis(shape)
+    if shape[axis] == 1:
+        raise InvalidModel(
+            f"{source}: its output {output!r} has shape {shape}: a softmax of one number is 1 whatever it is; "
+            "read it with loss=False, and give it a loss of its own (net.with_loss() takes a EuclideanLoss)"
+        )
     label, name = reader.unused("label"), reader.unused("loss")
     dims = [n for i, n in enumerate(shape) if i != axis]
     spec = {"name": label, "type": "Input", "top": label, "input_param": {"shape": {"dim": dims}}}

@@ -22,6 +22,8 @@ from minidnn.onnx.weight import Weight
 CALL = 'torch.onnx.export(model.train(), samples, "FILE.onnx", dynamo=True, optimize=False)'
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _ENTRY = re.compile(r"^(\w+): (\w+) target='([^']+)'", re.MULTILINE)
+_MOVED = re.compile(r"^(\w+): BUFFER_MUTATION target='([^']+)'", re.MULTILINE)
+_OF_BATCH_NORM = ("running_mean", "running_var", "num_batches_tracked")
 _RESHAPING = ("prelu", "group_norm", "instance_norm", "native_group_norm")  # they only give parameters more axes
 _VIEWS = ("t", "transpose", "permute", "view", "reshape", "unsqueeze", "squeeze", "flatten")
 
@@ -58,6 +60,18 @@ class _Exported:
             self._group(call, members)
         self.result.constants = {n: v for n, v in self.arrays.items() if n not in self.result.parameters}
         self._unbound(groups)
+        self._detached(groups)
+        moved = [b for _, b in _MOVED.findall(_note(model.graph, SIGNATURE)) if not b.endswith(_OF_BATCH_NORM)]
+        read = _read(model.graph)
+        self.result.unlike += [f"the module changes its buffer {b!r} in each step, and minidnn would leave it as it is"
+                               for b in moved if b in read]  # fmt: skip
+
+    def _detached(self, groups: Mapping[str, list[int]]) -> None:
+        """Note values without gradients of which the optimizer has left out the Identity that says so."""
+        there = {match[1] for call in groups if (match := re.match(r"%(\w+)", call))}
+        for name in sorted({n for call in groups for n in re.findall(r"%(detach(?:_\d+)?)\b", call)} - there):
+            if name not in self.kinds:
+                self.result.problems.append(f"the exporter has left out that {name!r} lets no gradient through")
 
     def _group(self, call: str, members: list[int]) -> None:
         """The nodes that one operation of PyTorch became: they read the parameters that it read."""
@@ -125,8 +139,11 @@ class _Exported:
 
     def _parameter(self, name: str, call: str, members: list[int]) -> str | None:
         """The parameter whose numbers, perhaps turned, a value has; None if it is a constant of the file."""
-        if name in self.names:
+        if name in self.names and not self.folded.get(name):
             return name
+        if name in self.names:
+            self.result.problems.append(f"the exporter has given what it computed the name of the parameter {name!r}")
+            return None
         sources = [s for s in self.folded.get(name, ()) if s in self.names]
         if not sources:
             return None
@@ -222,6 +239,15 @@ class _Exported:
                     self.bound.add(target)
                     self.result.problems.append(f"the exporter has folded the parameter {target!r} into a constant")
         self.result.problems = list(dict.fromkeys(self.result.problems))
+
+
+def _read(graph: Any) -> set[str]:
+    """The values on which the graph's outputs depend."""
+    result = {o.name for o in graph.output}
+    for node in reversed(graph.node):
+        if result.intersection(node.output):
+            result.update(node.input)
+    return result
 
 
 def _folded_from(value: Any) -> list[str]:

@@ -111,6 +111,7 @@ class Reader:
         self.bound: dict[str, Bound] = {}  # parameter -> where it is
         self.statistics: dict[str, tuple[str, str]] = {}  # value -> (layer, blob) of a BatchNorm
         self.frozen: dict[str, Shape] = {}  # constants that layers have
+        self.notes: list[str] = []  # what else the caller should know
 
     # ---- what operators ask
 

@@ -37,7 +37,8 @@ class Origins:
     """What the numbers of a file are.
 
     nodes:      the graph's nodes, which read parameters by the names in `parameters`
-    problems:   why the file cannot be trained as the module that it comes from
+    problems:   why the file cannot be trained as the module that it comes from, though another file of it can
+    unlike:     why no file of the module can be trained as it is
     notes:      what was decided by appearances
     """
 
@@ -45,6 +46,7 @@ class Origins:
     constants: dict[str, np.ndarray]
     parameters: dict[str, Weight] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unlike: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 

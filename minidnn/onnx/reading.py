@@ -47,7 +47,7 @@ def read(
     What is a parameter in the file is trained, and once if it is used twice; other numbers are frozen (origins.py).
 
     batch:   the size of a free first axis of inputs; default: 1
-    loss:    append labels and a SoftmaxWithLoss to the last output, so that the net can be trained
+    loss:    append labels and a SoftmaxWithLoss to the first output, so that the net can be trained
     shapes:  shapes of inputs, by name, for free lengths and other ones: {"x": (4, 32)}
     lengths: lengths of free axes, by the name that the file gives them: {"T": 32}
     trained: the names of the numbers to train, or a function that says whether to train those of a name; default: what
@@ -83,12 +83,12 @@ class Reading:
 def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Reading:
     """A model in memory; `source` is its name in errors. Raises as `read`."""
     result, origins = walk(model, source, given)
-    notes = [f"{source}: {line}" for line in (frozen(result.frozen), *origins.notes) if line]
-    if lacks := few(origins.problems, 3):
-        lacks = f"{lacks}; {remedy(model)}"
-        if loss:
-            raise InvalidModel(f"{source}: {lacks}")
-        notes.append(f"{source}: not to be trained: {lacks}")
+    notes = [f"{source}: {line}" for line in (frozen(result.frozen), *origins.notes, *result.notes) if line]
+    lost = few(origins.problems, 3)
+    flaws = [*([f"{lost}; {remedy(model)}"] if lost else []), *origins.unlike]
+    if flaws and loss:
+        raise InvalidModel(*(f"{source}: {flaw}" for flaw in flaws))
+    notes += [f"{source}: not to be trained: {flaw}" for flaw in flaws]
     if not given.whole and exported_for_inference(result, model):
         notes.append(
             f"{source}: it was exported for inference, so that it has no Dropout even if the module has; "
@@ -100,7 +100,9 @@ def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Rea
     name = Path(source).stem or model.graph.name
     net = Net.from_document(Document({"name": name, "layer": result.finished()}, what=f"{source}: net {name}"))
     places = {name: bound for name, bound in result.bound.items() if bound.weight.trained}
-    return Reading(net.with_weights(result.weights), notes, places, result.statistics)
+    net = net.with_weights(result.weights)
+    net.flaws = tuple(f"{source}: {flaw}" for flaw in flaws)
+    return Reading(net, notes, places, result.statistics)
 
 
 def remedy(model: Any) -> str:
@@ -148,7 +150,7 @@ def _walked(reader: Reader, model: Any, origins: Origins, unread: Mapping[str, s
     problems = [f"{source}: initializer {name!r}: {reason}" for name, reason in unread.items()]
     lost = set(unread)  # values that were refused, or whose nodes were: what reads them is not blamed
     problems += inputs(reader, graph, source, given, lost)
-    reader.training = any(map(_trains, nodes))
+    reader.training = given.whole or any(map(_trains, nodes))
     for k, node in enumerate(nodes):
         node.name = _name(node, reader)
         node.outputs = [name if name in wanted else "" for name in node.outputs]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.errors import few
-from minidnn.onnx.origins import Origins
+from minidnn.onnx.origins import NAMED, Origins, own
 from minidnn.onnx.weight import Weight
 
 CALL = (
@@ -51,17 +51,28 @@ class _Scripted:
                 self.readers.setdefault(name, []).append((node, k))
         self.inputs = {v.name for v in model.graph.input}
         tied: dict[str, str] = {}
+        owned = own(nodes)
+        single, guessed = [], []  # constants of one number; parameters that no layer has as its own
         for name in (n for n, v in self.arrays.items() if v.dtype.kind == "f" and n in self.readers):
             if self._is_parameter(name):
+                guessed += [] if name in owned or NAMED.search(name) else [name]
                 self._take(name, tied)
+            elif name.startswith(NEW) and self.arrays[name].size == 1:
+                single.append(name)
         self._tie(tied)
+        notes = (
+            ("trained, as a parameter, which the file does not tell from a buffer", guessed),
+            ("frozen, though the exporter may have computed it from a parameter", single),
+        )
+        self.result.notes += [f"{what}: {few(names, 8)}; `trained` chooses" for what, names in notes if names]
 
     def _is_parameter(self, name: str) -> bool:
         numbers = self.arrays[name]
         if not name.startswith(NEW):
             return not (_BUFFER.search(name) or numbers.size == 0 or self._prepares(name) or _is_mask(numbers))
         operators = {node.op_type for node, _ in self.readers[name]}
-        if operators == {"MatMul"} and numbers.ndim == 2 and all(k == 1 for _, k in self.readers[name]):
+        product = operators == {"MatMul"} and numbers.ndim == 2 and all(k == 1 for _, k in self.readers[name])
+        if product and self._name(name) != name and not self._differs(name):
             return True
         if operators & {"Conv", "ConvTranspose"}:
             if any(k == 1 for _, k in self.readers[name]):
@@ -69,6 +80,14 @@ class _Scripted:
                 self.result.problems.append(f"the exporter has changed {what}")
         elif numbers.size > 1:
             self.result.problems.append(f"the exporter has computed the constant {name!r} from a parameter or a buffer")
+        return False
+
+    def _differs(self, name: str) -> bool:
+        """Whether another value has the module's name for this one, and other numbers: parts of a parameter."""
+        target = self._name(name)
+        for value, weight in self.result.parameters.items():
+            if weight.name == target and value.startswith(NEW):
+                return not np.array_equal(weight.numbers, self.arrays[name])
         return False
 
     def _prepares(self, name: str) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -167,13 +168,53 @@ def _exported(torch: Any, module: Any, samples: tuple[Any, ...], name: str) -> A
     """The ONNX model of the module as it trains."""
     with _training(module), _quiet():
         try:
-            program = torch.onnx.export(
-                module, samples, dynamo=True, optimize=False, external_data=False, verbose=False
-            )
+            traced = torch.export.export(module, samples, strict=False)
+            program = torch.onnx.export(traced, (), dynamo=True, optimize=False, external_data=False, verbose=False)
         except Exception as error:  # of whatever kind the module or the exporter raises
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise InvalidModel(f"{name}: PyTorch does not export it: {lines[0]}") from error
+            raise InvalidModel(f"{name}: PyTorch does not export it: {_reason(error)}") from error
+    named = traced.graph_signature.inputs_to_parameters
+    learned = {p: target for p, target in named.items() if traced.state_dict[target].requires_grad}
+    if lost := _without_gradients(traced.graph_module, learned):
+        raise InvalidModel(f"{name}: {lost}")
+    _name_apart(program.model.graph)
     return program.model_proto
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error behind an exporter's."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _without_gradients(graph: Any, learned: Mapping[str, str]) -> str:
+    """What the module computes of its parameters under `torch.no_grad`, of which the exporter tells nothing; "" if
+    nothing."""
+    depends = set(learned)
+    for node in graph.graph.nodes:
+        read = [n.name for n in node.all_input_nodes if n.name in depends]
+        if read:
+            depends.add(node.name)
+        if read and "set_grad_enabled" in str(node.target) and node.args[0] is False:
+            names = few([learned.get(n, n) for n in read])
+            return (
+                f"it computes with {names} under torch.no_grad, and minidnn would train what is there; "
+                "detach() the result, or let its parameters require no gradient"
+            )
+    return ""
+
+
+def _name_apart(graph: Any) -> None:
+    """Give an output another name if the module's parameters or other outputs have it: the exporter calls both so."""
+    known = {value.name for value in (*graph.inputs, *graph.initializers.values())}
+    for node in graph:
+        for value in node.outputs:
+            name, k = value.name, 0
+            while value.name and value.name in known:
+                k += 1
+                value.name = f"{name}.{k}"
+            known.add(value.name)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,12 @@ from minidnn.onnx.weight import Weight, constant
 
 
 def identity(r: Reader, node: Node) -> None:
-    viewed(r, node, node.inputs[0], lambda w: w)
+    """The value itself; where PyTorch detached it, a Power of 1 that lets no gradient through."""
+    x = node.inputs[0]
+    if "aten.detach" in node.note("fx_node") and x not in r.constants and x not in r.whole:
+        r.gives(node, r.layer("Power", [r.blob(x)], name=node.name, propagate_down=[False]))
+        return
+    viewed(r, node, x, lambda w: w)
 
 
 def cast(r: Reader, node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -325,6 +326,8 @@ def _rows(r: Reader, node: Node, axis: int) -> None:
         raise Refused(f"it takes places of axis {axis} of {table.shape}; minidnn takes rows of a matrix")
     message = {"num_output": table.shape[1], "input_dim": table.shape[0], "bias_term": False}
     x = r.blob(node.inputs[1], whole=True)
+    if table.trained and (odd := re.search(r"embedding\S* = \(%\w+, %\w+, (\d+)", node.note("fx_node"))):
+        r.notes.append(f"row {odd[1]} of {table.name} is trained as the others are, though it is PyTorch's padding_idx")
     r.gives(node, r.layer("Embed", [x], [table], name=node.name, embed_param=message))
 
 

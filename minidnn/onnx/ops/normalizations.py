@@ -33,7 +33,8 @@ def batch_norm(r: Reader, node: Node) -> None:
     sums = [factor * mean.astype(np.float64), factor * variance.astype(np.float64), np.full(1, factor)]
     (y,) = r.layer("BatchNorm", [x], sums, name=node.name, batch_norm_param=message)
     layer = r.layers[-1]["name"]
-    r.statistics |= {node.inputs[3]: (layer, "mean_sum"), node.inputs[4]: (layer, "variance_sum")}
+    if not message.get("use_global_stats"):
+        r.statistics |= {node.inputs[3]: (layer, "mean_sum"), node.inputs[4]: (layer, "variance_sum")}
     r.blobs[node.outputs[0]] = affine(r, y, node.inputs[1], node.inputs[2], 1, f"{node.name}_scale")[0]
 
 
