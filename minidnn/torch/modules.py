@@ -10,12 +10,8 @@ The module is exported in memory, as it trains, with nothing folded, by PyTorch'
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +20,9 @@ import numpy as np
 from minidnn.errors import BadInput, InvalidInput, few
 from minidnn.nets.net import Net
 from minidnn.onnx.ends import Given
-from minidnn.onnx.file import InvalidModel
 from minidnn.onnx.node import Bound
 from minidnn.onnx.reading import from_model
+from minidnn.torch.exporting import exported, own_backwards
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
 
@@ -134,10 +130,11 @@ def from_torch(
     learned = {name for name, p in parameters.items() if p.requires_grad}
     chosen = learned.__contains__ if trained is None else trained
     name = type(module).__name__
-    reading = from_model(_exported(torch, module, samples, name), name, Given(trained=chosen, whole=True), loss)
+    reading = from_model(exported(torch, module, samples, name), name, Given(trained=chosen, whole=True), loss)
+    lines = [*reading.notes, *own_backwards(torch, module, samples, name)]
     if notes is not None:
-        notes += reading.notes
-    for line in reading.notes if notes is None else ():
+        notes += lines
+    for line in lines if notes is None else ():
         warnings.warn(line, stacklevel=2)
     alike: dict[int, list[str]] = {}
     for key, p in parameters.items():
@@ -162,82 +159,3 @@ def _torch() -> Any:
         ) from error
     assert onnx and onnxscript
     return torch
-
-
-def _exported(torch: Any, module: Any, samples: tuple[Any, ...], name: str) -> Any:
-    """The ONNX model of the module as it trains."""
-    with _training(module), _quiet():
-        try:
-            traced = torch.export.export(module, samples, strict=False)
-            program = torch.onnx.export(traced, (), dynamo=True, optimize=False, external_data=False, verbose=False)
-        except Exception as error:  # of whatever kind the module or the exporter raises
-            raise InvalidModel(f"{name}: PyTorch does not export it: {_reason(error)}") from error
-    named = traced.graph_signature.inputs_to_parameters
-    learned = {p: target for p, target in named.items() if traced.state_dict[target].requires_grad}
-    if lost := _without_gradients(traced.graph_module, learned):
-        raise InvalidModel(f"{name}: {lost}")
-    _name_apart(program.model.graph)
-    return program.model_proto
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the error behind an exporter's."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-def _without_gradients(graph: Any, learned: Mapping[str, str]) -> str:
-    """What the module computes of its parameters under `torch.no_grad`, of which the exporter tells nothing; "" if
-    nothing."""
-    depends = set(learned)
-    for node in graph.graph.nodes:
-        read = [n.name for n in node.all_input_nodes if n.name in depends]
-        if read:
-            depends.add(node.name)
-        if read and "set_grad_enabled" in str(node.target) and node.args[0] is False:
-            names = few([learned.get(n, n) for n in read])
-            return (
-                f"it computes with {names} under torch.no_grad, and minidnn would train what is there; "
-                "detach() the result, or let its parameters require no gradient"
-            )
-    return ""
-
-
-def _name_apart(graph: Any) -> None:
-    """Give an output another name if the module's parameters or other outputs have it: the exporter calls both so."""
-    known = {value.name for value in (*graph.inputs, *graph.initializers.values())}
-    for node in graph:
-        for value in node.outputs:
-            name, k = value.name, 0
-            while value.name and value.name in known:
-                k += 1
-                value.name = f"{name}.{k}"
-            known.add(value.name)
-
-
-@contextlib.contextmanager
-def _training(module: Any) -> Iterator[None]:
-    """Put the module in training mode, and back; parts that a module in training has in `eval` stay so."""
-    modes = {part: part.training for part in module.modules()}
-    try:
-        if not module.training:
-            module.train()
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the exporter prints and warns of."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -233,3 +233,22 @@ def test_a_softmax_of_one_number_is_refused():
     assert net.layers[-1].type == "EuclideanLoss"
     net = minidnn.from_torch(nn.Linear(3, 4), torch.randn(2, 5, 3), loss=False).with_loss()
     assert net.layers[-1].softmax_param.axis == 2
+
+
+def test_a_function_with_a_backward_of_its_own_is_told():
+    import torch
+
+    class Reversal(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return -gradient
+
+    m, notes = module(nothing, lambda m, x: m.o(Reversal.apply(m.a(x)))), []
+    minidnn.from_torch(m, torch.randn(4, 6), notes=notes)
+    assert notes == [
+        "Module: the function Reversal has a backward of its own, and minidnn computes the gradient of its forward"
+    ]
