@@ -25,6 +25,7 @@ class _Cifar(Source):
     splits = True
     files: ClassVar[dict[str, tuple[str, ...]]]  # of each split, without .bin
     labels: ClassVar[int]  # bytes of labels before an image in a binary file, of which the last one counts
+    classes: ClassVar[int]
     key: ClassVar[bytes]  # of the labels in a pickled file
     names: ClassVar[tuple[str, bytes]]  # the files with the classes' names: binary, and pickled with its key
 
@@ -49,12 +50,19 @@ class _Cifar(Source):
         path = os.path.join(self.folder, name)
         try:
             if os.path.isfile(path + ".bin"):
-                return _binary(path + ".bin", self.labels)
+                return self._checked(path + ".bin", *_binary(path + ".bin", self.labels))
             if os.path.isfile(path):
-                return _pickled(path, self.key)
+                return self._checked(path, *_pickled(path, self.key))
         except OSError as error:
             raise DataError(f"{path}: {error.strerror or error}") from error
         raise DataError(f"{self.folder}: there is no {name}.bin, nor {name}")
+
+    def _checked(self, path: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The images and labels. Raises DataError for a label that is no class."""
+        if len(wrong := np.flatnonzero(labels >= self.classes)):
+            first = wrong[0]
+            raise DataError(f"{path}: label {labels[first]} of image {first} is none of the {self.classes} classes")
+        return images, labels
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Cifar10(_Cifar):
 
     form = "cifar10:FOLDER"
     files: ClassVar = {"train": _PARTS, "test": ("test_batch",)}
-    labels, key = 1, b"labels"
+    labels, classes, key = 1, 10, b"labels"
 
     def class_names(self):
         return ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -75,7 +83,7 @@ class Cifar100(_Cifar):
 
     form = "cifar100:FOLDER"
     files: ClassVar = {"train": ("train",), "test": ("test",)}
-    labels, key = 2, b"fine_labels"
+    labels, classes, key = 2, 100, b"fine_labels"
 
 
 def _binary(path: str, labels: int) -> tuple[np.ndarray, np.ndarray]:

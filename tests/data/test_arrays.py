@@ -98,6 +98,16 @@ class TestCifar:
         with pytest.raises(DataError, match=r"there is no test\.bin, nor test"):
             parse(f"cifar100:{tmp_path}", "TEST").open()
 
+    def test_a_label_that_is_no_class_is_refused(self, tmp_path):
+        values = {b"data": self.images, b"fine_labels": [9, 99, 100, 300]}
+        (tmp_path / "train").write_bytes(pickle.dumps(values, protocol=2))
+        with pytest.raises(DataError, match="train: label 100 of image 2 is none of the 100 classes"):
+            parse(f"cifar100:{tmp_path}").open()
+        rows = np.concatenate([np.array([[9], [10], [0], [255]], np.uint8), self.images], 1)
+        rows.tofile(tmp_path / "test_batch.bin")
+        with pytest.raises(DataError, match=r"test_batch\.bin: label 10 of image 1 is none of the 10 classes"):
+            parse(f"cifar10:{tmp_path}:test").open()
+
     def test_a_pickle_that_would_run_code_is_refused(self, tmp_path):
         (tmp_path / "train").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
         with pytest.raises(DataError, match=r"train: .*it would make os\.system"):
