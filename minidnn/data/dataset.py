@@ -11,6 +11,7 @@ import numpy as np
 
 from minidnn.errors import BadInput
 
+LEAST = -(2**31)  # of labels, where a loss may ignore negative ones
 _AT_ONCE = 256  # samples that are checked together, so that the check needs little memory
 
 
@@ -167,9 +168,8 @@ def narrow(labels: Any) -> np.ndarray:
     values = np.asarray(labels)
     if values.dtype.kind not in "iub":
         raise DataError(f"its label is {values.dtype}; expected a whole number")
-    for value in (values.min(), values.max()) if values.size else ():
-        if not -(2**31) <= value < 2**31:
-            raise DataError(f"{value} is no label: expected whole numbers below 2^31")
+    if (wrong := no_labels(values, LEAST)).any():
+        raise DataError(f"{values[wrong][0]} is no label: expected whole numbers below 2^31")
     return values.astype(np.int32, copy=False)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.data import DataError, Loader
+from minidnn.data.dataset import LEAST, no_labels
 from minidnn.layers.fillers import fill
 from minidnn.nets.graph import Graph, Node
 from minidnn.program import Program, Role, Tensor
@@ -109,7 +110,7 @@ class Feed:
 
     def _labels(self, values: np.ndarray, t: Tensor, position: int) -> np.ndarray:
         """Labels in the shape of their tensor, int32. Raises DataError for other numbers."""
-        wrong = (values != np.rint(values)) | (values >= 2**31) | (values < -(2**31))
+        wrong = no_labels(values, LEAST)
         if wrong.any():
             k = int(np.argwhere(wrong)[0][0])
             label = f"{values[wrong][0]:.10g} in sample {self._sample(position, k)}"
