@@ -16,6 +16,8 @@ from minidnn.errors import InvalidInput
 GPUS = re.compile(r"all|\d+(,\d+)*")  # what Caffe's --gpu takes; ours takes the name of a GPU to simulate
 VERBS = {"device_query": "devices"}  # Caffe's verbs that have other names here
 EFFECTS = "Ctrl-C and SIGTERM end a run with a snapshot, and SIGHUP takes one: no flag says so"
+LINES = "lines are on standard output and standard error: no flag says so"
+SWITCHES = ("logtostderr", "alsologtostderr", "colorlogtostderr")  # glog's that need no value
 STATE = 'the net\'s file says its level and stages: state { level: 0 stage: "x" }'
 
 
@@ -36,19 +38,20 @@ def check(argv: Sequence[str]) -> None:
     """Raise InvalidInput, which names our command, for a command line that has Caffe's verb or flags."""
     verb, *words = argv or [""]
     ours = VERBS.get(verb, verb)
-    flags, own = FLAGS.get(ours, {}), OWN.get(ours, frozenset())
+    flags, own = {**FLAGS[ours], **_LOG} if ours in FLAGS else {}, OWN.get(ours, frozenset())
     command, theirs = _Command(), [verb] if verb in VERBS else []
     at = 0
     while at < len(words):
         word = words[at]
         name, equals, value = word.partition("=")
         plain = name.lstrip("-")
-        has_value = bool(equals) or at + 1 < len(words)
-        value = value if equals else (words[at + 1] if has_value else "")
+        whole = bool(equals) or plain in SWITCHES  # the word alone is the flag
+        has_value = whole or at + 1 < len(words)
+        value = value if whole or not has_value else words[at + 1]
         if word.startswith("-") and has_value and plain in flags and _caffes(name, plain, value, own):
             theirs.append(name)
             flags[plain](command, value)
-            at += 1 if equals else 2
+            at += 1 if whole else 2
         else:
             command.words.append(word)
             at += 1
@@ -104,6 +107,7 @@ def _set(name: str, several: bool = False) -> Put:
     return put
 
 
+_LOG: dict[str, Put] = dict.fromkeys((*SWITCHES, "stderrthreshold", "minloglevel", "log_dir", "v"), _noted(LINES))
 _EFFECTS = dict.fromkeys(("sigint_effect", "sighup_effect"), _noted(EFFECTS))
 _NET: dict[str, Put] = {
     "model": _file, "solver": _file, "weights": _as("--weights"), "gpu": _one_gpu, "iterations": _as("--iterations"),

@@ -29,6 +29,7 @@ LINES = {
     "time m --weights w --phase TRAIN": "minidnn time m; seconds do not depend on weights; time runs a training step",
     "time -model m -gpu titan_x": "minidnn time m --gpu titan_x",
     "plan m --gpu 0": "minidnn plan m --device cuda",
+    "train --solver=s --logtostderr=1 -v 2 -alsologtostderr --json": "minidnn train s --json; lines are on standard",
     "device_query": "minidnn devices",
     "device_query --gpu 0": "minidnn devices; all devices are listed",
 }
