@@ -7,11 +7,14 @@ import io
 import logging
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from minidnn.errors import few
 from minidnn.onnx.file import InvalidModel
+from minidnn.onnx.node import Node
+from minidnn.onnx.ops.normalizations import in_training
 
 
 def exported(torch: Any, module: Any, samples: tuple[Any, ...], name: str) -> Any:
@@ -40,16 +43,15 @@ def _reason(error: BaseException) -> str:
 
 def _without_gradients(graph: Any, learned: Mapping[str, str]) -> str:
     """What the module computes of its parameters under `torch.no_grad`, of which the exporter tells nothing; "" if
-    nothing."""
-    depends = set(learned)
+    nothing. learned: the names of parameters, by those that the graph has for them"""
+    depends = {name: {target} for name, target in learned.items()}
     for node in graph.graph.nodes:
-        read = [n.name for n in node.all_input_nodes if n.name in depends]
+        read = set().union(*(depends.get(n.name, ()) for n in node.all_input_nodes))
         if read:
-            depends.add(node.name)
+            depends[node.name] = read
         if read and "set_grad_enabled" in str(node.target) and node.args[0] is False:
-            names = few([learned.get(n, n) for n in read])
             return (
-                f"it computes with {names} under torch.no_grad, and minidnn would train what is there; "
+                f"it computes with {few(sorted(read))} under torch.no_grad, and minidnn would train what is there; "
                 "detach() the result, or let its parameters require no gradient"
             )
     return ""
@@ -119,3 +121,19 @@ def own_backwards(torch: Any, module: Any, samples: tuple[Any, ...], name: str) 
            if isinstance(f, torch.autograd.function.BackwardCFunction)}  # fmt: skip
     what = "has a backward of its own, and minidnn computes the gradient of its forward"
     return [f"{name}: the function {one} {what}" for one in sorted(own)]
+
+
+def shared_statistics(model: Any, name: str) -> list[str]:
+    """A note of the running statistics that several calls of a BatchNorm move, one after another."""
+    same: dict[str, str] = {}  # what Identities give -> the buffer
+    for node in model.graph.node:
+        if node.op_type == "Identity":
+            same[node.output[0]] = same.get(node.input[0], node.input[0])
+    version = max(i.version for i in model.opset_import if i.domain in ("", "ai.onnx"))
+    norms = [n for n in model.graph.node if n.op_type == "BatchNormalization" and in_training(Node(n, version))]
+    means = Counter(same.get(node.input[3], node.input[3]) for node in norms)
+    return [
+        f"{name}: {mean} is of {k} calls; minidnn keeps statistics for each, and to_torch_state_dict() has the first's"
+        for mean, k in means.items()
+        if k > 1
+    ]

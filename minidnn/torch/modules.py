@@ -22,7 +22,7 @@ from minidnn.nets.net import Net
 from minidnn.onnx.ends import Given
 from minidnn.onnx.node import Bound
 from minidnn.onnx.reading import from_model
-from minidnn.torch.exporting import exported, own_backwards
+from minidnn.torch.exporting import exported, own_backwards, shared_statistics
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
 
@@ -130,8 +130,9 @@ def from_torch(
     learned = {name for name, p in parameters.items() if p.requires_grad}
     chosen = learned.__contains__ if trained is None else trained
     name = type(module).__name__
-    reading = from_model(exported(torch, module, samples, name), name, Given(trained=chosen, whole=True), loss)
-    lines = [*reading.notes, *own_backwards(torch, module, samples, name)]
+    model = exported(torch, module, samples, name)
+    reading = from_model(model, name, Given(trained=chosen, whole=True), loss)
+    lines = [*reading.notes, *shared_statistics(model, name), *own_backwards(torch, module, samples, name)]
     if notes is not None:
         notes += lines
     for line in lines if notes is None else ():

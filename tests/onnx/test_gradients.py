@@ -116,7 +116,7 @@ def test_parameters_under_no_grad_are_refused_and_constants_are_not():
             angles = torch.arange(6).float().cos()
         return m.o(m.a(x) * angles)
 
-    with pytest.raises(InvalidModel, match=r"Module: it computes with a\.weight, a\.bias under torch\.no_grad"):
+    with pytest.raises(InvalidModel, match=r"Module: it computes with a\.bias, a\.weight under torch\.no_grad"):
         minidnn.from_torch(module(nothing, frozen), x)
     steps_agree(module(nothing, table), x)
     m = module(nothing, frozen)
@@ -252,3 +252,19 @@ def test_a_function_with_a_backward_of_its_own_is_told():
     assert notes == [
         "Module: the function Reversal has a backward of its own, and minidnn computes the gradient of its forward"
     ]
+
+
+def test_statistics_of_two_calls_are_told():
+    import torch
+    from torch import nn
+
+    def build(m):
+        m.conv, m.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+
+    def forward(m, x):
+        return m.norm(m.conv(torch.relu(m.norm(m.conv(x))))).mean((2, 3))
+
+    notes: list[str] = []
+    minidnn.from_torch(module(build, forward), torch.randn(4, 3, 6, 6), notes=notes)
+    (line,) = notes
+    assert line.startswith("Module: norm.running_mean is of 2 calls; minidnn keeps statistics for each")
