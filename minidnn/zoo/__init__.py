@@ -131,8 +131,11 @@ def _missing(path: Path) -> str:
     """The error message for a path that is no file and no name, with a suggestion."""
     if not path.name:  # "", ".", "/"
         return f"{path}: not a file; name a model file, or one of {', '.join(net_names())}"
+    if (file := files.parts(path)[0]).is_symlink() or file.exists():  # a folder, a pipe, a link to what is not there
+        kind = "a folder" if file.is_dir() else "not a regular file" if file.exists() else "a link to no file"
+        return f"{file}: {kind}; name a model file, or one of {', '.join(net_names())}"
     there = path.parent.iterdir() if path.parent.is_dir() else ()
-    beside = [str(path.with_name(p.name)) for p in there if p.suffix in SUFFIXES]
-    files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
-    hint = near(str(path), [*beside, *files, *net_names()]) or f"; there are {', '.join(net_names())}"
+    beside = [str(path.with_name(p.name)) for p in there if p.suffix in SUFFIXES and p.is_file()]
+    shipped = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
+    hint = near(str(path), [*beside, *shipped, *net_names()]) or f"; there are {', '.join(net_names())}"
     return f"there is no file or model {path}{hint}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from math import prod
@@ -257,6 +259,20 @@ def test_a_wrong_name_says_what_there_is(name, says):
     with pytest.raises(zoo.NoSuchModel) as error:
         zoo.find(name)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".py", ".prototxt", ""])
+def test_what_is_there_and_no_file_is_called_what_it_is(tmp_path, suffix):
+    (tmp_path / f"folder{suffix}").mkdir()
+    os.mkfifo(tmp_path / f"pipe{suffix}")
+    (tmp_path / f"link{suffix}").symlink_to("nowhere")
+    for name, kind in {"folder": "a folder", "pipe": "not a regular file", "link": "a link to no file"}.items():
+        path = tmp_path / f"{name}{suffix}"
+        for given in (path, f"{path}:A") if suffix == ".py" else (path,):
+            with pytest.raises(zoo.NoSuchModel, match=re.escape(f"{path}: {kind}; name a model file, or one of ")):
+                zoo.find(given)
+    with pytest.raises(zoo.NoSuchModel, match=r"there is no file or model .*; there are "):
+        zoo.find(tmp_path / f"pip{suffix}")  # a pipe is no suggestion
 
 
 def test_families_have_every_depth():
