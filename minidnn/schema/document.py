@@ -38,6 +38,7 @@ class Document:
         self.source = source  # the file's name; empty for a document made in Python
         self.what = what  # in errors without a source: the name of the whole, such as "net LeNet"
         self.marks = dict(marks or {})
+        self.forked = False  # whether an error has said what to do about a fork's fields
         self.old = False  # whether layers are in the old form, `layers`, beside which no `layer` may stand
         self.shown: dict[Path_, str] = {}  # of fields that no file gives: how the user has written them
         self._errors: list[tuple[Mark, Path_, str]] = []

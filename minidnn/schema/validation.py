@@ -92,7 +92,15 @@ def unknown_field(document: Document, path: Path_, message: str, field: str, fie
     if document.dropped is not None:
         document.drop(path, reason or "")
         return
-    document.error(path, reason or f"there is no field {field!r}{near(field, fields)}", True)
+    document.error(path, reason or f"there is no field {field!r}{near(field, fields)}{_of_a_fork(document)}", True)
+
+
+def _of_a_fork(document: Document) -> str:
+    """What to do about a field that a fork of Caffe may have; once for a file."""
+    if not document.of_caffe or document.forked:
+        return ""
+    document.forked = True
+    return "; --ignore-unknown leaves out what a fork of Caffe added"
 
 
 def _either(options: Sequence[Any]) -> str:

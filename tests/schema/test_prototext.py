@@ -134,7 +134,8 @@ class TestErrors:
             "f.prototxt:6:8: layer[c].top[0]: expected a text in quotes, got the word c",
             "f.prototxt:8:17: layer[c].convolution_param.num_output: expected an integer, got 2.5",
             "f.prototxt:9:33: layer[c].convolution_param.kernel_size[1]: expected at least 1, got -3",
-            "f.prototxt:10:5: layer[c].convolution_param.engin: there is no field 'engin' (did you mean 'engine'?)",
+            "f.prototxt:10:5: layer[c].convolution_param.engin: there is no field 'engin' (did you mean 'engine'?); "
+            "--ignore-unknown leaves out what a fork of Caffe added",
             "f.prototxt:11:13: layer[c].convolution_param.engine: expected a word without quotes, got the text "
             "'CAFFE'",
             "f.prototxt:12:27: layer[c].convolution_param.weight_filler.type: expected a text in quotes, got the word "
