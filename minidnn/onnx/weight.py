@@ -80,11 +80,6 @@ def constant(numbers: np.ndarray, name: str = "") -> Weight:
     return Weight(np.asarray(numbers), name, False)
 
 
-def axes_of(shape: Shape) -> tuple[int, ...]:
-    """The order of axes that turns a matrix over in the last two of them."""
-    return (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-
-
 def count(shape: Sequence[int]) -> int:
     """The number of elements."""
     return math.prod(int(n) for n in shape)

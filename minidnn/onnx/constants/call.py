@@ -10,10 +10,10 @@ import numpy as np
 
 from minidnn.layers.base import text
 from minidnn.onnx.node import Node, Refused
+from minidnn.onnx.tensors import AXES
 
 LEAST = 256 << 20  # bytes that the constants of any file may take
 TIMES = 8  # bytes of constants for each byte of a file
-AXES = 32  # of an array: NumPy 1's number
 
 
 class Budget:

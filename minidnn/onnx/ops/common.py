@@ -122,10 +122,3 @@ def frozen(r: Reader, kind: str, x: str, value: np.ndarray, name: str) -> list[s
     blob = np.broadcast_to(full, spanned).reshape(shape[first:last])
     fields: dict[str, Any] = {f"{kind.lower()}_param": {"axis": first, "num_axes": last - first}}
     return r.layer(kind, [x], [blob], name=name, **fields)
-
-
-def place_of(index: int, length: int) -> int:
-    """The number from 0 of a place along an axis."""
-    if not -length <= index < length:
-        raise Refused(f"its index {index} is out of an axis of {length}")
-    return index % length

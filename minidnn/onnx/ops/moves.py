@@ -288,7 +288,6 @@ def tile(r: Reader, node: Node) -> None:
 
 
 PIECES = 32  # most pieces of an axis that a Gather joins
-MOST = 2**26  # most elements of a matrix that chooses places
 
 
 def gather(r: Reader, node: Node) -> None:
@@ -347,8 +346,7 @@ def taken(r: Reader, x: str, axis: int, places: Sequence[int], name: str) -> str
 def _chosen(r: Reader, x: str, axis: int, places: Sequence[int], name: str) -> str:
     shape = r.shapes[x]
     before, n, behind = count(shape[:axis]), shape[axis], count(shape[axis + 1 :])
-    if n * len(places) > MOST:
-        raise Refused(f"it takes {len(places)} places of {n}, and the matrix that chooses them is too large")
+    bounded(n * len(places))
     choice = np.zeros((len(places), n), np.float32)
     choice[np.arange(len(places)), places] = 1
     x = turned(r, reshaped(r, x, (before, n, behind), f"{name}_rows"), [1, 0, 2], f"{name}_first")
