@@ -73,8 +73,9 @@ def _opened(path: str | Path) -> tuple[int, int]:
 
 
 def _parsed(content: bytes) -> Any:
+    package = onnx()
     try:
-        result = onnx().load_model_from_string(content)
+        result = package.load_model_from_string(content)
     except Exception as error:  # protobuf's own, of several types
         if isinstance(error, MemoryError):
             raise
@@ -114,8 +115,9 @@ def _check(model: Any) -> None:
     for value in model.graph.input:
         if value.type.tensor_type.elem_type in (o.STRING, o.COMPLEX64, o.COMPLEX128):
             raise Refused(f"input {value.name!r} holds texts or complex numbers, which no layer reads")
+    package = onnx()
     try:
-        onnx().checker.check_model(model)
+        package.checker.check_model(model)
     except Exception as error:  # the checker's, and those of its C++: each names the model's error
         if isinstance(error, MemoryError):
             raise

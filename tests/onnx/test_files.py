@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ import onnx
 import minidnn
 from minidnn.nets.net import Net
 from minidnn.onnx import InvalidModel, NotExported, read, write
+from minidnn.onnx.package import NoOnnx
 
 MIXED = """
 name: mixed
@@ -153,3 +156,10 @@ def test_layers_without_an_operator_are_named(tmp_path):
             write(odd, weights_of(odd), tmp_path / "odd.onnx")
     finally:
         del minidnn.layers.LAYERS["Odd"]
+
+
+def test_without_the_package_it_is_named(tmp_path, monkeypatch):
+    (tmp_path / "m.onnx").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(NoOnnx, match=r"^ONNX files need the package onnx .*pip install 'minidnn\[onnx\]'$"):
+        read(tmp_path / "m.onnx")
