@@ -137,8 +137,8 @@ class LowerBound:
         """Like `at`, with tensors that are there as a whole or not at all: slower and closer."""
         solver = Solver(self._rows)
         self._limit(solver, budget / MB)
-        result = solver.least_whole(nodes, gap)
-        return None if result is None else Bound(result.bound * MS, 0.0)
+        result = solver.bound_whole(nodes, gap)
+        return None if result is None else Bound(result * MS, 0.0)
 
     def least(self) -> int:
         """Bytes: no plan of the plan space keeps a budget below this."""

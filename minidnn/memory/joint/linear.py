@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 INF = float("inf")
+# HiGHS's searches for solutions within a search for whole numbers; older versions know no such options
+SOLUTIONS = "mip_heuristic_run_rins", "mip_heuristic_run_rens", "mip_heuristic_run_root_reduced_cost"
 Terms = Iterable[tuple[int, float]]  # (variable, coefficient)
 
 
@@ -132,18 +134,37 @@ class Solver:
         nodes: of the search, at most; gap: it also ends when the solution is so close to its bound, as a part of it.
         Raises Unsolved if the search ends before it has found any.
         """
-        kinds = self.api.HighsVarType.kInteger
-        for variable in self.whole:
-            self.highs.changeColIntegrality(variable, kinds)
-        self._set(solver="choose", mip_max_nodes=nodes, mip_rel_gap=gap)
-        self.highs.run()
-        status = self._status()
+        status = self._search(nodes, gap)
         if status is None:
             return None
         info = self.highs.getInfo()
         if info.primal_solution_status != self.api.SolutionStatus.kSolutionStatusFeasible:
             raise Unsolved(self.highs.modelStatusToString(status))
         return Answer(np.array(self.highs.getSolution().col_value), info.mip_dual_bound, np.empty(0))
+
+    def bound_whole(self, nodes: int, gap: float) -> float | None:
+        """A lower bound on all solutions with whole numbers where the program wants them; None if there is none. The
+        last call of a Solver, with the arguments of `least_whole`.
+
+        The search looks for no good solution, which took most of its time, and it does not begin anew with what it has
+        learned: both do little for the bound. Raises Unsolved if the search ends before it has found any."""
+        self._set(**dict.fromkeys(SOLUTIONS, False), mip_allow_restart=False)
+        status = self._search(nodes, gap)
+        if status is None:
+            return None
+        bound = self.highs.getInfo().mip_dual_bound
+        if not np.isfinite(bound):
+            raise Unsolved(self.highs.modelStatusToString(status))
+        return float(bound)
+
+    def _search(self, nodes: int, gap: float) -> Any:
+        """HiGHS's status after a search for whole numbers; None if the program has no solution."""
+        kinds = self.api.HighsVarType.kInteger
+        for variable in self.whole:
+            self.highs.changeColIntegrality(variable, kinds)
+        self._set(solver="choose", mip_max_nodes=nodes, mip_rel_gap=gap)
+        self.highs.run()
+        return self._status()
 
     def _status(self) -> Any:
         """HiGHS's status after a run; None if the program has no solution."""

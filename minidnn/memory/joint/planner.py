@@ -218,8 +218,6 @@ class Planner:
             seconds, plan = less
         else:
             return None
-        if seconds > bound.seconds * NEAR and self._searches:
-            bound = self.bound.closest(budget) or bound
         return Candidate(plan, seconds, bound)
 
     def _fewer_live(self, budget: int, arena: int) -> tuple[float, Plan] | None:

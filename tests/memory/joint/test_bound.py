@@ -260,3 +260,15 @@ def test_a_dual_of_the_wrong_sign_does_not_make_the_bound_infinite():
     for error in (1e-18, -1e-18):
         assert solver._dual_value(np.array([1.0, error])) == pytest.approx(2)
         assert solver._dual_value(np.array([error, 0.0])) == pytest.approx(0)
+
+
+def test_a_bound_on_whole_numbers_is_above_that_on_parts_and_not_above_a_solution():
+    def program(least: float) -> Rows:
+        rows = Rows()
+        x, y = (rows.var(1.0, high=10.0, whole=True) for _ in range(2))
+        rows.row([(x, 2.0), (y, 2.0)], low=least)
+        return rows
+
+    assert Solver(program(3.0)).least().bound == 1.5
+    assert Solver(program(3.0)).bound_whole(100, 0.0) == Solver(program(3.0)).least_whole(100, 0.0).bound == 2
+    assert Solver(program(50.0)).bound_whole(100, 0.0) is None
