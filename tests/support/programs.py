@@ -153,6 +153,23 @@ def nested() -> Program:
     return b.program()
 
 
+def transformer(blocks: int = 4) -> Program:
+    """Equal blocks of attention and a perceptron, each behind a norm and beside a sum: 48 ops a block."""
+    b = Builder()
+    x = b.add("embed", "inner_product", "data")
+    for i in range(blocks):
+        n = b.add(f"norm{i}a", "layer_norm", x)
+        q, k, v = (b.add(f"{name}{i}", "inner_product", n) for name in "qkv")
+        p = b.add(f"softmax{i}", "softmax", b.add(f"scores{i}", "matmul", q, k, size=128), size=128)
+        y = b.add(f"attend{i}", "inner_product", b.add(f"values{i}", "matmul", p, v))
+        x = b.add(f"sum{i}a", "eltwise", x, y)
+        up = b.add(f"up{i}", "inner_product", b.add(f"norm{i}b", "layer_norm", x), size=256)
+        y = b.add(f"down{i}", "inner_product", b.add(f"gelu{i}", "gelu", up, size=256))
+        x = b.add(f"sum{i}b", "eltwise", x, y)
+    b.add("head", "inner_product", b.add("norm", "layer_norm", x), size=128)
+    return b.program()
+
+
 PROGRAMS = {"chain": chain, "diamond": diamond, "residual": residual, "inception": inception, "nested": nested}
 
 

@@ -28,7 +28,7 @@ from minidnn.program import Program
 
 SMALLER = (0.0, 0.05, 0.1, 0.2)  # parts by which further bounds have smaller budgets: rounding then needs less repair
 STARTS = 3  # starts that the search works on
-WORK = 5_000_000  # evaluations of all searches together, times ops
+WORK = 8_000_000  # evaluations of all searches together, times ops
 PER_DECISION = 100  # evaluations for each decision, at most
 LEAST = 300  # evaluations of a search, however long the program is
 FILLED = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.5, 0.0)  # parts of the budget that are tried
@@ -206,11 +206,12 @@ class Planner:
                     break
                 outcome = self.search.improve(budget, evaluations, 1 + number)
             self._tell(f"placing, {number + 1} of at most {len(parts)}", outcome.seconds, bound)
+            quicker = not result or outcome.seconds < min(result)[0]
             plan = ev.plan()
             arena = self.arena(plan, budget)
             if arena <= budget:
                 result.append((outcome.seconds, number, plan))
-            if result and (number == 0 or number > result[0][1]):  # the one behind the first may be quicker
+            if result and (number == 0 or not quicker):  # with less room it may be quicker, by chance
                 break
         if result:
             seconds, _, plan = min(result)

@@ -3,19 +3,25 @@
 This is threshold accepting (Dueck, Scheuer: "Threshold accepting", Journal of Computational Physics 90, 1990). A change
 is accepted if the step slows down by less than a threshold, which falls to zero. Limits are numbers of evaluations,
 never time.
+
+Mostly a change is made in several equal blocks of the net at once (alike.py): what pays in one of them pays in the
+others, and half of them changed one by one often costs more than none.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 
+from minidnn.memory.joint.alike import alike_gaps, alike_ops
 from minidnn.memory.joint.evaluator import KEEP, NEVER, OFFLOAD, RECOMPUTE, Evaluator, Outcome
 from minidnn.memory.joint.repair import Change, Repair
 
 THRESHOLD = 0.003  # of a step, at the beginning
 REPAIRS = 4  # changes that may follow one that exceeds the limit
+TOGETHER = 0.7  # share of changes that are made in equal blocks, too
 FEW = 10  # of the longest waits, slowest ops or dearest runs, from which one is changed
 
 
@@ -31,6 +37,8 @@ class Search:
         self.several = [p for p, choices in enumerate(index.choices) if len(choices) > 1 and p == alike[p][0]]
         self.fastest = np.array([index.choices[p][-1].seconds for p in self.several])
         self.times = np.array([len(alike[p]) for p in self.several])
+        self.gaps_like = alike_gaps(evaluator)
+        self.ops_like = alike_ops(index, self.several)
         self.inner = np.array([s.use < len(index.ops) for s in evaluator.gaps])
 
     def improve(self, limit: int, evaluations: int, seed: int) -> Outcome:
@@ -43,7 +51,8 @@ class Search:
         first, end = ev.evaluations, ev.evaluations + evaluations
         while self.free and ev.evaluations < end:
             threshold = THRESHOLD * best.seconds * (end - ev.evaluations) / (end - first)
-            self._change(r).apply(ev)
+            for change in self._together(r, self._change(r)):
+                change.apply(ev)
             result = self.repair.within(limit, REPAIRS)
             if result is None or result.seconds >= now.seconds + threshold * r.random():
                 ev.restore(decisions)
@@ -82,6 +91,13 @@ class Search:
                 return change(r, r.choice(candidates))
             draw -= share
         return self._any(r, r.choice(self.free))
+
+    def _together(self, r: random.Random, change: Change) -> list[Change]:
+        """The change, mostly with the same one in equal blocks."""
+        if r.random() >= TOGETHER:
+            return [change]
+        alike = self.ops_like if change.what == "choice" else self.gaps_like
+        return [replace(change, key=key) for key in alike.some(r, change.key)]
 
     def _no_wait(self, r: random.Random, gap: int) -> Change:
         return Change("fate", gap, RECOMPUTE if self.evaluator.may_recompute[gap] and r.random() < 0.5 else KEEP)
