@@ -9,9 +9,10 @@ some tensors are recomputed or kept instead.
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Repair:
         maker = arrays["maker"][tensor]
         self.run_seconds = np.where(maker >= 0, fastest[np.maximum(maker, 0)], np.inf)
         self.away = np.zeros(len(evaluator.gaps))
+        self._copies, self._has_bytes = HIDDEN * self.copy_seconds, self.size > 0
+        self._all = np.ones(len(evaluator.gaps), bool)
         self.together = index.together
         self.leaner = [  # {op: (bytes, seconds) of each algorithm less than the next}
             [
@@ -122,28 +125,29 @@ class Repair:
         byte first."""
         on_host = outcome.over <= 0
         kinds = self._on_host() if on_host else self._on_device(outcome.worst, outcome.over)
-        what = np.repeat([w for w, _, _ in kinds], [len(keys) for _, keys, _ in kinds])
-        key, cost = (np.concatenate([kind[i] for kind in kinds]) for i in (1, 2))
-        for n in np.argsort(cost, kind="stable").tolist():
+        cost = np.concatenate([costs for _, _, costs in kinds])
+        ends = list(accumulate(len(keys) for _, keys, _ in kinds))
+        for n in cost.argsort(kind="stable").tolist():
             if cost[n] == np.inf:
                 return
-            change, gain = self._change(int(what[n]), int(key[n]))
-            yield change, int(self.place[key[n]]) if on_host else gain
+            what, keys, _ = kinds[kind := bisect(ends, n)]
+            key = int(keys[n - ends[kind]])  # counted from the end
+            change, gain = self._change(what, key)
+            yield change, int(self.place[key]) if on_host else gain
 
     def _on_device(self, p: Point, over: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """(what, keys, seconds per byte) of changes that lower the bytes at execution p."""
         ev = self.evaluator
         lo, hi, gaps = (ev.view(f"idle_{name}", "idles") for name in ("lo", "hi", "gap"))
-        idle = gaps[(lo <= p) & (p < hi)]
+        idle = gaps[(lo <= p) & (p < hi) & self._has_bytes[gaps]]
         gain = np.minimum(self.size[idle], over)
-        idle, gain = idle[gain > 0], gain[gain > 0]
         fate, trust = ev.fate[idle], 1 - TRUST * self.away[idle]
-        copies, runs = HIDDEN * self.copy_seconds[idle], self.run_seconds[idle]
+        kept = fate == KEEP
+        copies, runs = self._copies[idle], self.run_seconds[idle]
         held = np.where(fate == OFFLOAD, copies / 2, runs)
-        held[(fate == KEEP) | (ev.pin_from[idle] == NEVER)] = np.inf
-        may_leave = ev.may_offload[idle] & self._has_room(idle)
-        leaves = np.where((fate == KEEP) & may_leave, copies * trust, np.inf)
-        recompute = np.where((fate == KEEP) & ev.may_recompute[idle], runs * trust, np.inf)
+        held[kept | (ev.pin_from[idle] == NEVER)] = np.inf
+        leaves = np.where(kept & ev.may_offload[idle] & self._has_room(idle), copies * trust, np.inf)
+        recompute = np.where(kept & ev.may_recompute[idle], runs * trust, np.inf)
         kinds = [(PIN_FROM, idle, held / gain), (OFFLOAD, idle, leaves / gain), (RECOMPUTE, idle, recompute / gain)]
         return kinds + self._others(p, over)
 
@@ -159,7 +163,7 @@ class Repair:
     def _has_room(self, gaps: np.ndarray) -> np.ndarray:
         """For each gap, whether the host has room for its tensor, or has it anyway."""
         if (left := self.evaluator.host_left()) is None:
-            return np.ones(len(gaps), bool)
+            return self._all[: len(gaps)]
         return (self.place[gaps] <= left) | (self.evaluator.arrays["travels"][self.tensor[gaps]] != 0)
 
     def _change(self, what: int, key: int) -> tuple[Change, int]:
@@ -181,7 +185,8 @@ class Repair:
         if now:
             saved, seconds = self.leaner[op][now - 1]
             if saved:
-                cost = seconds * np.isin(order, self.together.get(op, op)).sum() / min(saved, over)
+                runs = sum(np.count_nonzero(order == part) for part in self.together.get(op, (op,)))
+                cost = seconds * runs / min(saved, over)
                 result.append((LEANER, np.array([op]), np.array([cost])))
         if why[p] >= 0 or (p > 0 and why[p - 1] >= 0):
             first = end = p
@@ -189,8 +194,8 @@ class Repair:
                 first -= 1
             while why[end] >= 0:
                 end += 1
-            gaps = np.unique(why[first:end])
-            cost = HIDDEN * self.copy_seconds[gaps] / np.clip(self.size[gaps], 1, over)
+            gaps = np.array(sorted(set(why[first:end].tolist())))
+            cost = self._copies[gaps] / np.minimum(np.maximum(self.size[gaps], 1), over)
             result.append((OFFLOAD, gaps, np.where(ev.may_offload[gaps] & self._has_room(gaps), cost, np.inf)))
             result.append((KEEP, gaps, 1 + cost))
         return result
