@@ -4,8 +4,9 @@
 
 For ResNets of growing depth and each policy it measures CPU seconds (one thread; medians of three runs) from reading
 the net to proved schedules. From these it fits the exponent k of seconds ~ ops^k, and for comparison the k of n log n
-over the same points. `best` plans for half of the arena that liveness:p takes; the others have room for all. Wall
-seconds stand beside the CPU seconds; other programs on the machine make them longer.
+over the same points. A transformer, whose blocks are equal, stands beside them. `best` plans for half of the arena
+that liveness:p takes; the others have room for all. Wall seconds stand beside the CPU seconds; other programs on the
+machine make them longer.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ from minidnn.programs.autodiff import differentiate
 from minidnn.programs.spec import TrainSpec
 
 DEPTHS = (50, 101, 152, 302, 500, 1001, 1517)
+RESNETS = tuple(f"resnet{depth}" for depth in DEPTHS)
+BESIDE = ("vit_small",)
 POLICIES = ("baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn", "accudnn:m", "liveness:f", BUDGETED)
 PART = 0.5  # of liveness:p's arena is the budget of `best`
 ROOM = 1 << 50
 BATCH, REPEATS = 16, 3
 
 
-def net(depth: int) -> Net:
-    found = zoo.find(f"resnet{depth}", BATCH)
+def net(name: str) -> Net:
+    found = zoo.find(name, BATCH)
     return found.with_batch(BATCH) if isinstance(found, Net) else Net.from_file(found, batch=BATCH)
 
 
@@ -58,9 +61,9 @@ def both(work) -> list[float]:
 
 def measure(policies: Sequence[str]) -> list[dict]:
     costs, rows = profile("titan_x"), []
-    for depth in DEPTHS:
-        reading = seconds(lambda d=depth: net(d))
-        made = net(depth)
+    for name in (*RESNETS, *BESIDE):
+        reading = seconds(lambda n=name: net(n))
+        made = net(name)
         graph = made.graph("TRAIN")
         lowering = seconds(lambda g=graph: differentiate(g, train=TrainSpec(SGD(momentum=0.9))))
         program = differentiate(graph, train=TrainSpec(SGD(momentum=0.9)))
@@ -70,7 +73,7 @@ def measure(policies: Sequence[str]) -> list[dict]:
             planning, wall = both(lambda p=policy, o=program, b=budget: arrange([o], p, costs, budget=b))
             rows.append(
                 {
-                    "network": f"resnet{depth}", "policy": policy, "ops": len(program.ops),
+                    "network": name, "policy": policy, "ops": len(program.ops),
                     "read_seconds": reading, "differentiate_seconds": lowering, "plan_seconds": planning,
                     "plan_wall_seconds": wall, "seconds": reading + lowering + planning,
                 }
@@ -106,7 +109,7 @@ def main() -> None:
     rows = measure(policies)
     growth = {}
     for policy in policies:
-        own = [r for r in rows if r["policy"] == policy]
+        own = [r for r in rows if r["policy"] == policy and r["network"] in RESNETS]
         ops = [r["ops"] for r in own]
         growth[policy] = exponent(ops, [r["plan_seconds"] for r in own])
     growth["n log n"] = exponent(ops, [n * math.log(n) for n in ops])
