@@ -119,8 +119,9 @@ class Place:
         return nets.found(name, batch)
 
     def policies(self, first: Sequence[str]) -> list[str]:
-        """All policies: first those of `first` that exist, in that order (with their ':p', if any), then the others."""
-        known = policies.names()
+        """All policies that plan any net: first those of `first` that exist, in that order (with their ':p', if any),
+        then the others."""
+        known = [name for name in policies.names() if name not in policies.SOME_NETS]
         here = [name for name in first if name.partition(":")[0] in known]
         return [*here, *(name for name in known if name not in here)]
 

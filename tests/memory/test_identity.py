@@ -10,7 +10,7 @@ import pytest
 
 from minidnn.memory.budget import BudgetError
 from tests.support.paths import SMALL_NETS
-from tests.support.policies import EVERY, TIGHT, TRAINED
+from tests.support.policies import ABOUT, EVERY, TIGHT, TRAINED
 from tests.support.slow import quick_are
 from tests.support.trains import STEPS, baseline, held_out, train
 
@@ -33,6 +33,14 @@ def test_bit_identical_to_baseline(device, net, policy):
     assert got_algorithms == algorithms, "compared with the same algorithms"
     assert got_losses == losses
     assert [name for name in want if want[name] != got[name]] == []
+
+
+@pytest.mark.parametrize(("policy", "net"), ABOUT.items())
+def test_policies_that_are_about_some_nets_are_bit_identical_to_baseline(policy, net):
+    want, losses, algorithms = baseline(net, "cpu", "m")
+    got, got_losses, got_algorithms = train(net, "cpu", f"{policy}:m", debug=True, delays=2e-3)
+    assert got_algorithms == algorithms, "compared with the same algorithms"
+    assert got_losses == losses and got == want
 
 
 @pytest.mark.parametrize("policy", ["vdnn_all:m", "layrub:m", "recompute_all:m", "sqrt_n:m"])

@@ -236,6 +236,25 @@ PAPERS: dict[str, Paper] = {
         "Of the points where a segment may end, one wins where the fewest bytes cross.",
         "Under a budget only some segments run again, those with the fewest seconds per byte first.",
     ),
+    "checkpoint_blocks": _as(
+        _CHEN, "4, general view",
+        "Segments are a model's own blocks, as users of torch.utils.checkpoint have them.",
+        "Blocks are found by the names of layers.",
+        "A block is kept inside where no op of it may run again, as one that changes a tensor in place.",
+        "The last block runs again, too.",
+    ),
+    "selective": Paper(
+        "Reducing Activation Recomputation in Large Transformer Models",
+        "Vijay Korthikanti, Jared Casper, Sangkug Lym, Lawrence McAfee, Michael Andersch, Mohammad Shoeybi, "
+        "Bryan Catanzaro",
+        "arXiv", 2022, "5",
+        (
+            "The core of attention is found by what ops read, not by names.",
+            "The core's last product need not run again, since its result is kept.",
+            "A fused attention, which the paper does not know, runs again whole, and its result is dropped.",
+            "Sequence parallelism, the paper's other half, is for several ranks, and not here.",
+        ),
+    ),
     "recompute_all": _as(_CHEN, "4, general view", "Forward is halved by bytes, down to what one backward needs."),
     "recompute_cheap": _as(
         _CHEN, "4, low-cost ops",

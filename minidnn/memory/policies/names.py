@@ -27,6 +27,7 @@ from minidnn.memory.policies.papers.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.papers.baseline_sum import baseline_sum
 from minidnn.memory.policies.papers.capuchin import capuchin
 from minidnn.memory.policies.papers.checkmate import checkmate
+from minidnn.memory.policies.papers.checkpoint_blocks import checkpoint_blocks
 from minidnn.memory.policies.papers.dtr import dtr
 from minidnn.memory.policies.papers.flashneuron import flashneuron
 from minidnn.memory.policies.papers.l2l import l2l
@@ -36,6 +37,7 @@ from minidnn.memory.policies.papers.monet import monet
 from minidnn.memory.policies.papers.poet import poet
 from minidnn.memory.policies.papers.recompute_all import recompute_all
 from minidnn.memory.policies.papers.recompute_cheap import recompute_cheap, recompute_cheap_within
+from minidnn.memory.policies.papers.selective import selective
 from minidnn.memory.policies.papers.sqrt_n import sqrt_n, sqrt_n_within
 from minidnn.memory.policies.papers.superneurons import superneurons
 from minidnn.memory.policies.papers.superneurons_steps import STEPS
@@ -69,6 +71,8 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "flashneuron": flashneuron,
     "l2l": l2l,
     "sqrt_n": sqrt_n,
+    "checkpoint_blocks": checkpoint_blocks,
+    "selective": selective,
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
     "zero_offload": zero_offload,
@@ -78,6 +82,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
 }
 # Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
+SOME_NETS = frozenset({"checkpoint_blocks", "selective"})  # policies that refuse other nets (shared/lacking.py)
 NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
 FEW = {"checkmate": 2}  # attempts of ":f" where each solves programs for seconds; and it looks no closer than NEAR
 DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies

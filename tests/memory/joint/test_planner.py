@@ -30,7 +30,7 @@ from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
 from tests.memory.joint.test_evaluator import HUGE, check
 from tests.support.paths import NET_FILES
-from tests.support.policies import SOLVED
+from tests.support.policies import ABOUT, SOLVED
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 from tests.support.several import made
 
@@ -50,7 +50,7 @@ def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidt
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
     device = costs(bandwidth=bandwidth)
     bound = HostResidents(program, device).bound
-    others = [policy for policy in names() if policy not in ("best", *SOLVED) and not variant(policy)]
+    others = [policy for policy in names() if policy not in ("best", *SOLVED, *ABOUT) and not variant(policy)]
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     for budget in (whole * 3 // 4, whole // 2):
         kept = {}

@@ -15,6 +15,7 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait
+from tests.support.aten import transformer
 from tests.support.oracle import broken
 from tests.support.paths import GOLDEN
 from tests.support.programs import PROGRAMS, chain, costs, normed
@@ -26,7 +27,7 @@ from tests.support.schedules import positions
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
         "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "flashneuron:m", "poet",
-        "capuchin:m", "dtr:m", "l2l:m", "zero_offload:m", "checkmate:m", "monet",
+        "capuchin:m", "dtr:m", "l2l:m", "zero_offload:m", "checkmate:m", "monet", "checkpoint_blocks:m", "selective:m",
     ],
 )  # fmt: skip
 def test_listing(policy):
@@ -37,6 +38,8 @@ def test_listing(policy):
     budget = kib[policy] * 1024 if policy in kib else None
     cheap = policy in ("recompute_cheap:m", "capuchin:m")
     program = normed() if cheap else chain(3)  # whose ops are dear but for what is in place
+    if policy.startswith(("checkpoint_blocks", "selective")):
+        program = transformer(2, fused=policy.startswith("checkpoint_blocks"))
     device = costs(bandwidth=1e8 if policy == "capuchin:m" else 1e9)
     text = str(arrange([program], policy, device, budget).schedules["TRAIN"]) + "\n"
     file = GOLDEN / f"{policy.removesuffix(':m').replace(':', '_')}.txt"

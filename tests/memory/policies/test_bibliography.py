@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from minidnn.memory.policies import POLICIES, names
+from minidnn.memory.policies import POLICIES, SOME_NETS, names
 from minidnn.memory.policies.bibliography import PAPERS, VARIANTS, paper
+from tests.support.policies import ABOUT
 
 
 def test_every_policy_has_an_entry_and_nothing_else_has():
     """What a merge lacks shows here: a main policy goes to PAPERS, a variant of one to VARIANTS."""
     assert sorted([*PAPERS, *VARIANTS]) == sorted(names())
-    assert set(VARIANTS.values()) <= set(PAPERS)
+    assert set(VARIANTS.values()) <= set(PAPERS) and set(ABOUT) == SOME_NETS
 
 
 def test_a_paper_is_whole_and_a_policy_of_minidnn_s_own_says_what_it_does():

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import names
+from minidnn.memory.policies import SOME_NETS, names
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
@@ -36,7 +36,7 @@ def made(train="gradients alone", state="device", net="diamond", format="float32
     ],
 )  # fmt: skip
 def test_every_policy_has_a_proved_plan(state, train, parts):
-    for policy in names():
+    for policy in set(names()) - SOME_NETS:
         arrange(made(train, state), policy + parts, costs())
 
 

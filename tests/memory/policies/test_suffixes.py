@@ -9,7 +9,7 @@ import pytest
 import minidnn
 from minidnn.costs import Choice, Costs
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import POLICIES, find
+from minidnn.memory.policies import POLICIES, SOME_NETS, find
 from minidnn.memory.policies.shared.algorithms import choose
 from minidnn.optimizers import SGD
 from minidnn.program import Algorithm, Op
@@ -31,7 +31,7 @@ def test_every_policy_ends_with_the_bytes_of_baseline(case):
     name, _, suffix = case.partition(":")
     device = core() if name == "cpu" else name
     first = train(NET, device, f"baseline:{suffix}")
-    for policy in POLICIES:
+    for policy in POLICIES.keys() - SOME_NETS:
         assert train(NET, device, f"{policy}:{suffix}") == first, policy
 
 
@@ -50,7 +50,7 @@ def program():
 
 
 @pytest.mark.parametrize("suffix", [":m", ":p", ":m@2", ":p@8"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - SOME_NETS))
 def test_the_algorithms_are_those_of_the_suffix_whatever_the_budget(policy, suffix):
     for budget in (arrange([program()], "baseline:p", TOY).arena, 0):
         plan = find(policy + suffix, budgeted=True)(program(), TOY, budget)

@@ -29,7 +29,7 @@ from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Point, in_place_sharing
 from minidnn.memory.policies.shared import probe
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
-from minidnn.memory.policies.shared.recompute import Places, Repeatable, interleave
+from minidnn.memory.policies.shared.recompute import Places, Repeatable, by_segments, read_in_backward
 from minidnn.memory.policies.shared.stopping import stopped
 from minidnn.program import Op, Program, Tensor
 
@@ -130,7 +130,7 @@ def reads_by_segment(forward: Forward, cuts: Sequence[Point]) -> dict[int, list[
     able = forward.able
     dropped = forward.dropped - forward.across_cuts(cuts).keys()
     result: dict[int, list[Tensor]] = defaultdict(list)
-    for t in dict.fromkeys(t for op in able.program.ops[able.forward :] for t in op.reads if t in dropped):
+    for t in read_in_backward(able.program, dropped):
         result[bisect_right(cuts, able.place[able.maker[t]])].append(t)
     return result
 
@@ -140,18 +140,10 @@ def segmented(forward: Forward, cuts: Sequence[Point], segments: Set[int] | None
 
     segments: those that run again; None: all but the last
     """
-    able, of = forward.able, reads_by_segment(forward, cuts)
-    segment = {t: k for k, tensors in of.items() for t in tensors}
+    segment = {t: k for k, tensors in reads_by_segment(forward, cuts).items() for t in tensors}
     dropped = forward.dropped - forward.across_cuts(cuts).keys()
     have = {t for t, k in segment.items() if (k == len(cuts) if segments is None else k not in segments)}
-
-    def again(layer: list[Op]) -> list[Op]:
-        missing = dict.fromkeys(segment[t] for op in layer for t in op.reads if t in dropped and t not in have)
-        runs = able.runs([t for k in missing for t in of[k]], dropped, have)
-        able.after(runs, have)
-        return runs
-
-    return interleave(able, again)
+    return by_segments(forward.able, segment, dropped, have)
 
 
 class _Segments:

@@ -4,8 +4,8 @@ SuperNeurons, sqrt(n) and the other recomputing policies share this module. They
 a part of forward runs again. A *unit* is a chain of tensors that forward ops write over one another in place. Only its
 last value survives forward, so only that can be kept; recomputing any of it starts at its first op.
 
-Three kinds of ops never run again: those that update a tensor in place, those that write an output or a persistent
-tensor, and those whose reads were overwritten and cannot be recomputed.
+Some ops never run again: those that update a tensor in place, those that write an output or a persistent tensor, those
+whose reads were overwritten and cannot be recomputed, and those that read what a later op changes, or write it.
 
 A recomputed tensor holds bytes from its run to its last use before its op runs once more. The order alone says so, and
 the lowering derives it.
@@ -13,13 +13,14 @@ the lowering derives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from minidnn.memory.plan import Share
-from minidnn.program import Op, Program, Role, Tensor
+from minidnn.memory.plan import Point, Share
+from minidnn.program import Op, Pass, Program, Role, Tensor
 
 MAPS = (Role.ACTIVATION, Role.EXTRA)
 TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
@@ -48,8 +49,10 @@ class Repeatable:
         self.maker = {}
         ends = {*self.program.outputs, *self.program.persistent}
         there = {*self.program.inputs, *self.program.persistent}
-        for op in ops[: self.forward]:
+        changed = changes(self.program)
+        for p, op in enumerate(ops[: self.forward]):
             able = all(t in there or t not in self.later or t in self.maker for t in op.reads)
+            able = able and not any(changed.get(t, -1) > p for t in op.tensors)
             if able and not op.on_net and not any(t in ends or t in op.reads or t.role not in MAPS for t in op.writes):
                 self.maker |= dict.fromkeys(op.writes, op)
 
@@ -95,6 +98,18 @@ class Repeatable:
             have.difference_update(self.share[t] for t in op.writes if t in self.share)  # type: ignore[misc]
 
 
+def changes(program: Program) -> dict[Tensor, Point]:
+    """{tensor: the last op that changes its value, be it in place or anew}. Updates do not count: each comes behind all
+    that reads what it changes, and behind the runs again for these."""
+    result: dict[Tensor, Point] = {}
+    known = {*program.inputs, *program.lasting}
+    for p, op in enumerate(program.ops):
+        if op.during is not Pass.UPDATE:
+            result |= dict.fromkeys((t for t in op.writes if t in known), p)
+        known.update(op.writes)
+    return result
+
+
 class Places:
     """The places of a step: one for each op of forward, and one for each layer of backward with what runs again for it.
 
@@ -133,6 +148,41 @@ def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> t
         k = next((k for k, op in enumerate(layer) if made.intersection(op.reads)), 0)
         order += [*layer[:k], *runs, *layer[k:]]
     return tuple(order)
+
+
+def by_segments(
+    able: Repeatable, segment: Mapping[Tensor, int], dropped: Set[Tensor], have: Iterable[Tensor] = ()
+) -> tuple[Op, ...]:
+    """The order of a step in which a segment runs again once, for the first layer of backward that reads any of it. Its
+    tensors stay until their last use.
+
+    segment: {tensor of `dropped` that backward reads: its segment's number}
+    have:    those of them that outlive forward all the same
+    """
+    of: dict[int, list[Tensor]] = defaultdict(list)
+    for t, k in segment.items():
+        of[k].append(t)
+    there = set(have)
+
+    def again(layer: list[Op]) -> list[Op]:
+        missing = dict.fromkeys(segment[t] for op in layer for t in op.reads if t in dropped and t not in there)
+        runs = able.runs([t for k in missing for t in of[k]], dropped, there)
+        able.after(runs, there)
+        return runs
+
+    return interleave(able, again)
+
+
+def read_in_backward(program: Program, dropped: Set[Tensor]) -> list[Tensor]:
+    """The tensors of `dropped` that backward reads, in the order in which it does."""
+    return list(dict.fromkeys(t for op in program.ops[program.forward :] for t in op.reads if t in dropped))
+
+
+def preserving(program: Program, share: Share, dropped: Set[Tensor]) -> Share:
+    """The sharing in which no op of forward writes over what runs again for `dropped` read, unless that is dropped,
+    too."""
+    needed = {t for op in program.ops for t in op.reads if not dropped.isdisjoint(op.writes)} - dropped
+    return {new: old for new, old in share.items() if old not in needed}
 
 
 def _weighed(op: Op) -> tuple[Tensor, ...]:
