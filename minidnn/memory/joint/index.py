@@ -161,6 +161,7 @@ def repeatable(index: Index) -> dict[Tensor, Point]:
     result: dict[Tensor, Point] = {}
     for p, op in enumerate(index.ops[: index.forward]):
         kept = any(t in ends or t in op.reads or t.role not in (Role.ACTIVATION, Role.EXTRA) for t in op.writes)
+        kept = kept or any(len(index.writers[t]) > 1 for t in op.writes)
         if not (kept or op.on_net or any(_changes(index, t, p) for t in op.reads)):
             result |= dict.fromkeys(op.writes, p)
     return result

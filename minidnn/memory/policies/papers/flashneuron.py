@@ -38,6 +38,7 @@ from minidnn.memory.policies.shared.swap_model import Candidate, Model
 from minidnn.program import Program, Tensor
 
 ATTEMPTS = 5  # sizes of memory that are selected for
+RELUS = frozenset({"relu.forward", "relu.relu", "aten.relu"})
 SLACKS = (8, 0)  # most ops that a tensor stays beyond its last use, or comes back before its first
 
 
@@ -112,5 +113,5 @@ def offload_seconds(model: Model, offloads: Sequence[OffloadInterval]) -> float:
 
 def compressible(program: Program) -> frozenset[Tensor]:
     """The results of ReLUs, also of those that are fused with the op before them."""
-    relus = [op for op in program.ops[: program.forward] if op.kind == "relu.forward" or op.kind.endswith("_relu")]
+    relus = [op for op in program.ops[: program.forward] if op.kind in RELUS or op.kind.endswith("_relu")]
     return frozenset(t for op in relus for t in op.writes)

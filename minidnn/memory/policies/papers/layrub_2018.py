@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Share, in_place_sharing
 from minidnn.memory.policies.papers.layrub import intra, over_activations
-from minidnn.memory.policies.papers.layrub_migration import ATTACHED, MAPS, migrating, travels, writers
+from minidnn.memory.policies.papers.layrub_migration import MAPS, is_attached, migrating, travels, writers
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.program import FORWARD, Op, Program, Role, Tensor
 
@@ -50,8 +50,11 @@ def listed(program: Program, below: Collection[str], makers: Collection[str]) ->
     writer = writers(program)
 
     def accepts(op: Op, x: Tensor) -> bool:
-        while x in writer and writer[x].family in ATTACHED:
-            x = next(t for t in writer[x].reads if t.role in MAPS)
+        while x in writer and is_attached(writer[x]):
+            maps = [t for t in writer[x].reads if t.role in MAPS]
+            if not maps:
+                return False
+            x = maps[0]
         return op.family in below and x in writer and writer[x].family in makers
 
     return accepts

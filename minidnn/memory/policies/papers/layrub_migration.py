@@ -16,6 +16,7 @@ from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies_of
 from minidnn.memory.plan import OffloadInterval, Plan, Point, Share, Slot, complete
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
+from minidnn.memory.policies.shared.layers import calls, is_elementwise
 from minidnn.memory.schedule import Buffer
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
@@ -39,17 +40,23 @@ def main_layers(program: Program) -> list[_Layer]:
     """The main layers in forward order, losses included. The op that adds up the losses belongs to none."""
     layers: list[_Layer] = []
     owner: dict[str, _Layer] = {}
+    call = calls(program)
     for p, op in enumerate(program.ops):
         if op.during in FORWARD and op.kind != "objective.forward":
-            if op.layer not in owner:
-                if not layers or op.family not in ATTACHED:
+            if call[op] not in owner:
+                if not layers or not is_attached(op):
                     layers.append(_Layer(p))
-                owner[op.layer] = layers[-1]
+                owner[call[op]] = layers[-1]
             layers[-1].end = p + 1
-        elif op.during is Pass.BACKWARD and op.layer in owner:
-            layer = owner[op.layer]
+        elif op.during is Pass.BACKWARD and call[op] in owner:
+            layer = owner[call[op]]
             layer.back = p if layer.back is None else min(p, layer.back)
     return layers
+
+
+def is_attached(op: Op) -> bool:
+    """Whether the op's layer is attached to the main layer before it."""
+    return op.family in ATTACHED or is_elementwise(op)
 
 
 def offloads(program: Program, promptly: bool = False) -> list[OffloadInterval]:
@@ -64,6 +71,7 @@ def offloads(program: Program, promptly: bool = False) -> list[OffloadInterval]:
     forward: dict[Tensor, Point] = {}  # last use in forward
     backward: dict[Tensor, Point] = {}  # first use in backward
     begun: dict[Tensor, Op | None] = dict.fromkeys(program.inputs)
+    stays = {*program.outputs, *program.lasting} - begun.keys()
     for p, op in enumerate(program.ops):
         for t in op.tensors:
             if op.during in FORWARD:
@@ -73,7 +81,7 @@ def offloads(program: Program, promptly: bool = False) -> list[OffloadInterval]:
                 backward[t] = p
     result = []
     for t, by in begun.items():
-        if not travels(t, by) or t not in backward or t not in forward or t in program.outputs:
+        if not travels(t, by) or t not in backward or t not in forward or t in stays:
             continue
         if promptly and t.role is Role.EXTRA:
             out, arrive = forward[t] + 1, backward[t]
@@ -121,6 +129,7 @@ def migrating(
     algorithm = choose(program, costs, algorithms)
     fixed = {*program.persistent, *program.outputs}
     hold = frozenset(t for t in program.tensors if t.role is Role.PARAM_GRADIENT and t not in fixed)
+    share = {t: of for t, of in share.items() if t not in hold or of in hold}
     bare = Plan(algorithm=algorithm, share=share, hold=hold, offloads=tuple(offloads(program, promptly)))
     plan = complete(program, costs, bare)
     pools: dict[str, list[Buffer]] = defaultdict(list)

@@ -26,6 +26,7 @@ import numpy as np
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies_of
 from minidnn.memory.plan import OffloadInterval, Plan, Point, complete
+from minidnn.memory.policies.shared.layers import is_product_on_maps
 from minidnn.memory.schedule import Buffer, Residency, aligned, workspace_of
 from minidnn.program import Op, Program, Role, Tensor
 
@@ -189,7 +190,7 @@ def _convolutions(order: Sequence[Op]) -> list[Point]:
         if op in seen:
             continue
         seen.add(op)
-        if op.family == "convolution" and (p == 0 or order[p - 1].layer != op.layer or run < p):
+        if is_product_on_maps(op) and (p == 0 or order[p - 1].layer != op.layer or run < p):
             starts.append(run)
         run = p + 1
     return starts

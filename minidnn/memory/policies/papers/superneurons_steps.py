@@ -22,6 +22,8 @@ route (3.1) is the program's order: each layer comes after the layers that it re
 
 In the paper only the results of convolutions leave. Here those of joins, concatenations and forks do, too, since those
 of a ResNet would fill the device otherwise.
+
+Of PyTorch's ops, all products of matrices count as convolutions (shared/layers.py).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from collections.abc import Sequence
 from minidnn.costs import Costs
 from minidnn.memory.plan import OffloadInterval, Plan, Point, Share, in_place_sharing
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
+from minidnn.memory.policies.shared.layers import is_concatenation, is_product_on_maps, is_softmax, joins
 from minidnn.memory.policies.shared.recompute import Repeatable, interleave, needs
 from minidnn.program import FORWARD, Op, Pass, Program, Tensor
 
@@ -93,18 +96,19 @@ def offloads_of(able: Repeatable, order: Sequence[Op]) -> tuple[OffloadInterval,
     uses: dict[Tensor, list[Point]] = defaultdict(list)
     for p, op in enumerate(order):
         first.setdefault(op, p)
-        if op.family == "convolution" and op.during is Pass.BACKWARD and order[p - 1].layer != op.layer:
+        if is_product_on_maps(op) and op.during is Pass.BACKWARD and order[p - 1].layer != op.layer:
             starts.append(p)
         for t in op.tensors:
             uses[t].append(p)
     starts = [_with_runs(able, order, p) for p in starts]
     leaving: dict[Tensor, Op] = {}  # {result: the next convolution}
+    joined = _joined(able.program)
     waiting: list[Tensor] = []
     for op in able.program.ops[: able.forward]:
-        if op.family == "convolution":
+        if is_product_on_maps(op):
             leaving |= dict.fromkeys(waiting, op)
             waiting = []
-        if op.family in POOLED:
+        if op.family in POOLED or is_product_on_maps(op) or op in joined:
             waiting += [able.final(t) for t in op.writes]
     offloads = []
     for t, after in leaving.items():
@@ -112,7 +116,7 @@ def offloads_of(able: Repeatable, order: Sequence[Op]) -> tuple[OffloadInterval,
         k = bisect_left(points, able.forward)
         if k == len(points) or t in able.program.outputs or any(t in order[p].writes for p in points[k:]):
             continue
-        written = next(p for p in points if t in order[p].writes)
+        written = next(p for p in reversed(points[:k]) if t in order[p].writes)
         free = max(first[after], points[k - 1]) + 1
         if free <= points[k]:
             i = bisect_left(starts, points[k])
@@ -120,6 +124,10 @@ def offloads_of(able: Repeatable, order: Sequence[Op]) -> tuple[OffloadInterval,
                 OffloadInterval(t, written + 1, free, max(free, starts[i - 1] if i else points[k]), points[k])
             )
     return tuple(offloads)
+
+
+def _joined(program: Program) -> set[Op]:
+    return joins(program) | {op for op in program.ops[: program.forward] if is_concatenation(op)}
 
 
 def _with_runs(able: Repeatable, order: Sequence[Op], p: Point) -> Point:
@@ -172,9 +180,9 @@ def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
 def checkpoints(able: Repeatable) -> set[Tensor]:
     """Tensors that outlive forward: the last values of units with a checkpoint layer in them, and forked maps."""
     readers: dict[Tensor, set[str]] = defaultdict(set)
-    kept: set[Tensor] = set()
+    kept, joined = set[Tensor](), _joined(able.program)
     for op in able.program.ops[: able.forward]:
-        if op.family in CHECKPOINTS:
+        if op.family in CHECKPOINTS or is_product_on_maps(op) or is_softmax(op) or op in joined:
             kept.update(able.final(t) for t in op.writes)
         for t in op.reads:
             readers[t].add(op.layer)

@@ -18,6 +18,9 @@ Where the paper is silent we read it so:
 - A map that nothing in backward reads is freed, not offloaded.
 - A forked map is offloaded if any of its consumers is of a kind that offloads.
 - Layers unknown to the paper (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction under vdnn_all.
+- Of PyTorch's ops, all products count as convolutions (shared/layers.py). An inner product belongs to the classifier if
+  nothing behind it is another kind of product, or a join with a map that is not computed from it, as the sums of a
+  transformer's blocks are.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import OffloadInterval, Plan, Point, Share, in_place_sharing
 from minidnn.memory.policies.ours.liveness import liveness
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose, fastest_within, live_beside
+from minidnn.memory.policies.shared.layers import calls, is_product_on_maps, joins
 from minidnn.memory.policies.shared.probe import arena, curve, fits
 from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
@@ -101,24 +107,46 @@ def feature_extraction(program: Program) -> list[Layer]:
     layers: dict[str, Layer] = {}
     classified: set[Tensor] = set()  # values computed from an inner product's result
     classifier: set[str] = set()
+    features, call = _inner_products_of_features(program), calls(program)
     for p, op in enumerate(program.ops):
+        name = call[op]
         if op.during is Pass.FORWARD:
-            if op.family == "inner_product" or any(t in classified for t in op.reads):
+            if (op.family == "inner_product" and op not in features) or any(t in classified for t in op.reads):
                 classified.update(op.writes)
-                classifier.add(op.layer)
-                layers.pop(op.layer, None)
-            elif op.layer not in classifier:
-                layer = layers.setdefault(op.layer, Layer(op.layer))
-                layer.convolution |= op.family == "convolution"
+                classifier.add(name)
+                layers.pop(name, None)
+            elif name not in classifier:
+                layer = layers.setdefault(name, Layer(name))
+                layer.convolution |= is_product_on_maps(op)
                 layer.forward.append(p)
-        elif op.during is Pass.BACKWARD and op.layer in layers:
-            layers[op.layer].backward.append(p)
+        elif op.during is Pass.BACKWARD and name in layers:
+            layers[name].backward.append(p)
     return list(layers.values())
+
+
+def _inner_products_of_features(program: Program) -> set[Op]:
+    """PyTorch's inner products whose results other products, or joins with other maps, are computed from."""
+    found, joined = list[Op](), joins(program)
+    features = 0  # bits: of `found`
+    known: dict[Tensor, int] = {}  # {tensor: those of `found` that it is computed from}
+    for op in program.ops[: program.forward]:
+        several = [known[t] for t in op.reads if t in known]
+        every = reduce(or_, several, 0)
+        if op.family == "inner_product" and is_product_on_maps(op):
+            every |= 1 << len(found)
+            found.append(op)
+        elif is_product_on_maps(op):
+            features |= every
+        elif op in joined:
+            features |= every & ~reduce(and_, several, every)
+        known |= dict.fromkeys(op.writes, every)
+    return {op for i, op in enumerate(found) if features >> i & 1}
 
 
 def _choose_offloads(program: Program, layers: list[Layer], share: Share, accepts: Callable[[Layer], bool]) -> None:
     """Note at each layer the maps that leave with it. It is the last consumer of these maps in forward."""
     by_name = {layer.name: layer for layer in layers}
+    call, stays = calls(program), {*program.lasting} - {*program.inputs}
     consumers: dict[Tensor, list[str]] = defaultdict(list)
     wanted: set[Tensor] = set()
     in_place_of = {(share[t], t) for t in share}
@@ -127,8 +155,8 @@ def _choose_offloads(program: Program, layers: list[Layer], share: Share, accept
         if op.during in FORWARD:
             for t in op.reads:
                 # A layer that works in place has no X of its own: no layer can read the map that it overwrites.
-                if t.role in MAPS and not any((t, y) in in_place_of for y in op.writes):
-                    consumers[t].append(op.layer)
+                if t.role in MAPS and t not in stays and not any((t, y) in in_place_of for y in op.writes):
+                    consumers[t].append(call[op])
         else:
             wanted.update(op.reads)
     for t, users in consumers.items():
