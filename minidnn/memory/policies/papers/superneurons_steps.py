@@ -23,7 +23,7 @@ route (3.1) is the program's order: each layer comes after the layers that it re
 In the paper only the results of convolutions leave. Here those of joins, concatenations and forks do, too, since those
 of a ResNet would fill the device otherwise.
 
-Of PyTorch's ops, all products of matrices count as convolutions (shared/layers.py).
+Of PyTorch's ops, all products of matrices count as convolutions (memory/policies/shared/layers.py).
 """
 
 from __future__ import annotations
