@@ -38,8 +38,8 @@ def selective(program: Program, costs: Costs, budget: int, algorithms: Algorithm
     inner = _inner(program, _core(program))
     if not inner and program.forward < len(program.ops):
         raise Lacking(
-            f"selective runs the core of attention again, and {program.name} has none: no two products of maps with "
-            "one another, nor a fused one; recompute_cheap runs what is cheap of any net again"
+            "selective runs the core of attention again, and this net has none: no two products of maps with one "
+            "another, nor a fused one; recompute_cheap runs what is cheap of any net again"
         )
     share = preserving(program, in_place_sharing(program), inner)
     able = Repeatable(program, share)

@@ -73,5 +73,5 @@ def test_a_bias_of_the_scores_is_not_written_over_before_the_core_has_run_again(
 
 
 def test_a_net_without_attention_is_refused():
-    with pytest.raises(Lacking, match=r"selective runs the core of attention again, and TRAIN has none: .*cheap"):
+    with pytest.raises(Lacking, match=r"selective runs the core of attention again, and this net has none: .*cheap"):
         arrange([chain(4)], "selective", costs())
