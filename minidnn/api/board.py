@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
@@ -14,6 +14,7 @@ from minidnn.jobs.board import Budget, Contest, standings
 from minidnn.jobs.board import board as plan_all
 from minidnn.jobs.gpus import HOST, gpu, host_memory, named
 from minidnn.jobs.job import Source, read
+from minidnn.jobs.plannable import Plannable
 from minidnn.measuring.load import processors
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import names
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from minidnn.jobs.setting import Given
 
 GPUS = ("titan_x", "rtx4090", "h100")
+Read = Callable[[Source, int | None], Plannable]  # of a net at a batch size, for the GPU `ANY`
 BUDGETS = ("100%", "70%", "50%", "30%", "15%")
 
 
@@ -75,7 +77,12 @@ def board(
     asked = listed(budgets) if isinstance(budgets, str) else [str(b) if isinstance(b, int) else b for b in budgets]
     result = [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]
     every: list[Source] = [nets] if isinstance(nets, str) else list(nets)
-    return of(every, result, listed(gpus), listed(policies), jobs, given, ignore_unknown)
+    return of(every, result, listed(gpus), listed(policies), jobs, given, reading(given, ignore_unknown))
+
+
+def reading(given: Given, ignore_unknown: bool = False) -> Read:
+    """How nets are read."""
+    return lambda net, batch: read(net, given, batch, ANY, ignore_unknown)
 
 
 def of(
@@ -85,10 +92,10 @@ def of(
     policies: Sequence[str],
     jobs: int | None,
     given: Given,
-    ignore_unknown: bool = False,
+    one: Read,
     tell: Tell = silent,
 ) -> Board:
-    """The board of these nets."""
+    """The board of these nets. one: reads each"""
     if jobs is not None and jobs < 1:
         raise InvalidInput(f"--jobs: {jobs} processes plan nothing")
     policies = list(dict.fromkeys(policies or main_policies()))
@@ -97,7 +104,7 @@ def of(
     budgets = sorted(dict.fromkeys(budgets), key=lambda b: (isinstance(b, int), -b))
     contests: list[Contest] = []
     for source in nets:
-        contests += _contests(source, cards, given, ignore_unknown)
+        contests += _contests(one(*at_batch(source)), cards)
     try:
         cells = plan_all(contests, budgets, policies, jobs or len(processors()), tell)
     finally:
@@ -150,18 +157,15 @@ def at_batch(source: Source) -> tuple[Source, int | None]:
     return source, None
 
 
-def _contests(source: Source, gpus: Sequence[str], given: Given, ignore_unknown: bool) -> list[Contest]:
+def _contests(job: Plannable, gpus: Sequence[str]) -> list[Contest]:
     """A net on each GPU."""
-    net, batch = at_batch(source)
-    job = read(net, given, batch, ANY, ignore_unknown)
     programs = tuple(synchronous(job.programs))
     result = []
     for which in gpus:
-        card, host = gpu(which), job.setting.host_budget
-        host = host_memory(which) if job.host_assumed else host
+        host = host_memory(which) if job.host_assumed else job.setting.host_budget
         result.append(
             Contest(
-                job.name, job.batch, which, card.title, programs, job.train.name, card.costs(which), host
+                job.name, job.batch, which, gpu(which).title, programs, job.train.name, job.costs_on(which), host
             )
         )  # fmt: skip
     return result

@@ -11,8 +11,9 @@ from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.costs import gpus as known
 from minidnn.jobs.gpus import HOST, gpu, host_memory, named
-from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.job import Source, read
 from minidnn.jobs.outcome import free, nearest
+from minidnn.jobs.plannable import Plannable
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
 from minidnn.program import Program
@@ -54,7 +55,7 @@ def cards(
     return of(read(net, given, batch, ANY, ignore_unknown), listed(gpus) or None)
 
 
-def of(job: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
+def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
     """The cards of a job that was read for the GPU `ANY`, the least memory first."""
     host_budget = None if job.host_assumed else job.setting.host_budget
     programs = synchronous(job.programs)
@@ -67,24 +68,23 @@ def of(job: Job, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Card
     finally:
         tell("")
     rows.sort(key=lambda row: (row.memory_bytes, row.gpu))
-    document = Document(rows=rows, net=job.name, batch=job.batch, format=job.setting.format)
+    document = Document(rows=rows, net=job.name, batch=job.batch, format=job.format)
     title = f"{header.title(job)}. Simulated: the plans of best within each GPU's memory"
     if job.host_assumed:
         title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"
     return Cards(document, title)
 
 
-def _row(job: Job, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:
+def _row(job: Plannable, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:
     """What a step takes on this GPU. Bytes of a plan that does not fit are those of the smallest that there is. A plan
     that fits is one for endless memory, too."""
-    card = gpu(name)
-    costs = card.costs(name)
+    costs = job.costs_on(name)
     loose = free(programs, costs, job.train.name).seconds
     one = nearest(programs, BUDGETED, costs, costs.memory, host_budget, job.train.name)
     seconds = one.seconds if one.fits else None
     loose = loose if seconds is None else min(loose, seconds)
     return CardRow(
-        gpu=name, title=card.title, memory_bytes=costs.memory, fits=one.fits, peak_bytes=one.arrangement.arena,
+        gpu=name, title=gpu(name).title, memory_bytes=costs.memory, fits=one.fits, peak_bytes=one.arrangement.arena,
         host_bytes=one.arrangement.off_device, host_budget_bytes=host_budget, step_seconds=seconds,
         free_seconds=loose,
         samples_per_second=None if seconds is None or job.batch is None else job.batch / seconds,

@@ -13,6 +13,7 @@ from minidnn.backends import open_device
 from minidnn.jobs import ranks
 from minidnn.jobs.compare import simulated
 from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.plannable import Plannable
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies
@@ -63,33 +64,41 @@ def compare(
     return of(read(net, given, batch, gpu, ignore_unknown), listed(policies), steps)
 
 
-def of(job: Job, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
+def of(job: Plannable, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
     """The comparison of these policies."""
     setting = job.setting
     budgeted = [BUDGETED] if setting.budget is not None else []
-    policies = policies or [*(RUN if job.gpu is None else SIMULATED), *budgeted]
+    policies = policies or [*(SIMULATED if job.gpu is not None and job.several else RUN), *budgeted]
     check_policies(policies)
-    costs = job.costs()
+    foreseen = job.gpu is not None or setting.ranks is not None or setting.facts.planning_only()
+    return _ran(job, policies, steps, tell) if isinstance(job, Job) and not foreseen else _simulated(job, policies)
+
+
+def _simulated(job: Plannable, policies: Sequence[str]) -> Comparison:
+    setting, costs = job.setting, job.costs()
+    results = simulated(
+        job.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, job.train.name
+    )
+    for r in results:
+        r.more |= ranks.columns(job, r.policy, r.arrangement, costs)
+    document = Document(rows=[r.row() for r in results], **header.of_plan(job, costs))
+    limit = costs.memory if setting.budget is None and job.gpu is not None else setting.budget
+    return Comparison(document, header.title(job), header.notes(job, costs), results, limit)
+
+
+def _ran(job: Job, policies: Sequence[str], steps: int | None, tell: Tell) -> Comparison:
+    setting, costs, device = job.setting, job.costs(), open_device(job.setting.device)
     budgets = setting.budget, setting.host_budget
-    limit = setting.budget
-    if job.gpu is not None or setting.ranks is not None or setting.facts.planning_only():
-        results = simulated(job.programs, policies, costs, *budgets, setting.facts.name, job.train.name)
-        for r in results:
-            r.more |= ranks.columns(job, r.policy, r.arrangement, costs)
-        document = Document(rows=[r.row() for r in results], **header.of_plan(job, costs))
-        notes = header.notes(job, costs)
-        limit = costs.memory if limit is None and job.gpu is not None else limit
-    else:
-        try:
-            results = ran(runner(job), job.programs, policies, costs, *budgets, steps, job.train.name, tell)
-        finally:
-            tell("")
-        beside = open_device(setting.device).beside()
-        document = Document(rows=[r.row() for r in results], **header.of_run(job), beside_arena_bytes=beside)
-        timed = max(len(r.steps) for r in results)
-        intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
-        each = f"{timed} timed step{'s' * (timed != 1)} each"
-        starts = max(r.more.get("starts", 1) for r in results)
-        of = f" of {starts} starts" if starts > 1 else ""
-        notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(job)}."
-    return Comparison(document, header.title(job), notes, results, limit)
+    try:
+        results = ran(runner(job), job.programs, policies, costs, *budgets, steps, job.train.name, tell)
+    finally:
+        tell("")
+    rows = [r.row() for r in results]
+    document = Document(rows=rows, **header.of_run(job, device), beside_arena_bytes=device.beside())
+    timed = max(len(r.steps) for r in results)
+    intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
+    each = f"{timed} timed step{'s' * (timed != 1)} each"
+    starts = max(r.more.get("starts", 1) for r in results)
+    of = f" of {starts} starts" if starts > 1 else ""
+    notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(device)}."
+    return Comparison(document, header.title(job), notes, results, setting.budget)

@@ -11,8 +11,9 @@ from minidnn.api.answer import Answer, Tell, silent
 from minidnn.api.plan import listed
 from minidnn.costs import Costs
 from minidnn.errors import InvalidInput
-from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.job import Source, read
 from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome
+from minidnn.jobs.plannable import Plannable
 from minidnn.memory.joint.bound import Bound
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.joint.variants import ProgramVariants
@@ -64,7 +65,7 @@ def frontier(
 
 
 def of(
-    job: Job, policies: Sequence[str] = (), points: int = POINTS, step: int | None = None, tell: Tell = silent
+    job: Plannable, policies: Sequence[str] = (), points: int = POINTS, step: int | None = None, tell: Tell = silent
 ) -> Frontier:
     """The frontier of `best` and of these policies."""
     if points < 2:

@@ -11,17 +11,17 @@ from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.costs import Costs
 from minidnn.jobs import ranks
-from minidnn.jobs.change import Asked, Change
+from minidnn.jobs.change import Change
 from minidnn.jobs.compare import Result, simulated
-from minidnn.jobs.job import Job, Source, read
+from minidnn.jobs.job import Source, read
 from minidnn.jobs.outcome import Outcome, attempt, nearest
-from minidnn.jobs.ram import Ram, Residence
+from minidnn.jobs.plannable import Plannable
+from minidnn.jobs.ram import Ram
 from minidnn.jobs.remedies import remedies
 from minidnn.memory.budget import BudgetError, RamError, of_budget
 from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
-from minidnn.programs.host_residents import STATES
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
 
@@ -35,10 +35,10 @@ class Plans(Pictured[Document]):
     """The result of `minidnn.plan`: a row per policy, and the schedules behind them.
 
     results: by policy, in the order of the rows; costs: what they were planned with
-    rams:    the bytes of this machine's memory that a run of each policy would take
+    rams:    the bytes of this machine's memory that a run of each policy would take, where minidnn runs it
     """
 
-    def __init__(self, job: Job, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
+    def __init__(self, job: Plannable, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
         notes = header.notes(job, costs)
         document = Document(rows=[r.row() for r in results], **header.of_plan(job, costs))
         super().__init__(document, header.title(job), notes, results, job.setting.budget)
@@ -94,16 +94,17 @@ def listed(policies: Sequence[str] | str | None) -> list[str]:
     return list(policies or [])
 
 
-def of(job: Job, policies: Sequence[str]) -> Plans:
+def of(job: Plannable, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
     check_policies(policies)
     setting = job.setting
     costs = job.costs()
-    here = Residence.of(job, unread=True)
+    here = job.residence(unread=True)
 
     name = job.train.name
 
     def within_ram(policy: str) -> Outcome:
+        assert here is not None
         one = attempt(policy, costs, name, lambda: here.arranged(job.programs, policy, costs, setting))
         if one.fits:
             return one
@@ -112,35 +113,27 @@ def of(job: Job, policies: Sequence[str]) -> Plans:
 
     results = simulated(
         job.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, name,
-        None if setting.ram is None else within_ram,
+        None if setting.ram is None or here is None else within_ram,
     )  # fmt: skip
     for r in results:
         r.more |= ranks.columns(job, r.policy, r.arrangement, costs)
-    rams = {r.policy: here.ram(r.arrangement) for r in results}
+    rams = {} if here is None else {r.policy: here.ram(r.arrangement) for r in results}
     if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
         for r in results:
             r.more |= rams[r.policy].row()
     return Plans(job, costs, results, rams)
 
 
-def _answer(job: Job, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
+def _answer(job: Plannable, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
     """Why the policy was refused, and what would fit (jobs/remedies.py, report/refusal.py)."""
-    setting = job.setting
-    formats = job.narrower()
-    more = STATES[STATES.index(setting.state) + 1 :] if job.solver is not None and setting.ranks is None else ()
-    states = [
-        state for state in more if len(job.varied(state=state).train.host_resident) > len(job.train.host_resident)
-    ]
-    fuses = job.fuses is not None
-    asked = Asked(policy, setting.budget, setting.host_budget, job.batch, formats, fuses, states)
+    asked = job.command(policy)
 
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
-        other = job.varied(change.batch, change.format, not change.no_fusion, state=change.state)
-        known = costs if job.gpu is not None else other.costs(sizes)
+        known = job.costs_after(change, costs, sizes)
         staging = costs.staging
         if change.host_ring is not None and staging is not None:
             staging = replace(staging, ring=change.host_ring)
-        return other.programs, replace(known, staging=staging)
+        return job.changed(change).programs, replace(known, staging=staging)
 
     try:
         return remedies(asked, refused, varied, job.train.name, tell)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minidnn.api import header
 from minidnn.api.answer import Answer
 from minidnn.api.steps import Steps
+from minidnn.backends import open_device
 from minidnn.costs import Costs
 from minidnn.jobs.job import Job, Source, read
 from minidnn.jobs.outcome import of_job
@@ -98,8 +99,9 @@ def of(job: Job, iterations: int | None = None) -> LayerTimes:
             traces = [trace for _ in range(iterations or STEPS) if (trace := running.step(trace=True)) is not None]
         finally:
             running.close()
-        fields = header.of_run(job)
-        notes = f"Median of {len(traces)} steps. Run on {header.device_of(job)}."
+        device = open_device(job.setting.device)
+        fields = header.of_run(job, device)
+        notes = f"Median of {len(traces)} steps. Run on {header.device_of(device)}."
     seconds = median(t.seconds for t in traces)
     document = LayerDocument(
         rows=layer_rows(schedule, traces), **fields, policy=policy, step_seconds=seconds, timed_steps=len(traces)
@@ -133,7 +135,7 @@ def algorithms_of(job: Job) -> AlgorithmTimes:
         notes = header.notes(job, costs)
     else:
         costs, _, _ = profiled(job)
-        notes = f"Measured on {header.device_of(job)}."
+        notes = f"Measured on {header.device_of(open_device(job.setting.device))}."
     one = of_job(job, policy, costs)
     rows = algorithm_rows(job.train, one.schedule.plan, costs)
     total = sums(rows)

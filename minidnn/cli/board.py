@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     subject.check_report(args, board.Board)
     budgets = [board.budget_of(text) for text in args.budgets or board.BUDGETS]
     result = board.of(
-        args.nets, budgets, args.gpus or board.GPUS, args.policies or (), args.jobs, given(args), args.ignore_unknown,
-        status,
+        args.nets, budgets, args.gpus or board.GPUS, args.policies or (), args.jobs, given(args),
+        board.reading(given(args), args.ignore_unknown), status,
     )  # fmt: skip
     subject.deliver(args, result)
     return 0 if result.document.finished else 130

@@ -13,6 +13,7 @@ from dataclasses import replace
 from minidnn.costs import Costs, disks, estimate, measured, measurements
 from minidnn.costs.parts import PART_COPIES
 from minidnn.errors import InvalidInput, few
+from minidnn.jobs.gpus import gpu
 from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
 from minidnn.program import Program
@@ -38,6 +39,20 @@ def device_costs(device: Device, programs: Sequence[Program], setting: Setting, 
             "costs measured: the ranks have measured different ones, and must plan alike; leave them out"
         )
     return measured(device, known)
+
+
+def told(costs: Costs, format: str) -> str:
+    """Where the seconds of the costs come from, in sentences. format: the number format that is computed in"""
+    if costs.origin == "profile":
+        card, more = gpu(costs.device), ""
+        if format != "float32" and getattr(card, f"{format}_flops") is None:
+            more = f" It has no rates of {format}: arithmetic takes as long as in float32."
+        elif format == "float32" and card.tf32_flops is not None:
+            more = f" TF32 is {'allowed (--gpu NAME:fp32 forbids it)' if card.tf32 else 'forbidden'}."
+        return f"Simulated on {card.title} from the profile {costs.device}.{more}"
+    how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
+    more = "" if costs.origin == "measured" else " `minidnn profile` measures them, and --costs measured takes those."
+    return f"Simulated with {how} this machine ({costs.device}).{more}"
 
 
 def staged(costs: Costs, setting: Setting) -> Costs:

@@ -15,19 +15,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from minidnn.backends import open_device
 from minidnn.costs import Costs
 from minidnn.costs.net import Network, among
 from minidnn.data import DataError
 from minidnn.errors import InvalidInput
 from minidnn.formats import HALF
 from minidnn.jobs import gpus
-from minidnn.jobs.costs import staged
+from minidnn.jobs.change import Asked, Change
+from minidnn.jobs.costs import staged, told
 from minidnn.jobs.nets import Nets
+from minidnn.jobs.ram import Residence, staging_of
 from minidnn.jobs.setting import Given, Setting
 from minidnn.jobs.solver_file import understand
 from minidnn.jobs.target import Target, Warn, target_of
 from minidnn.jobs.unobeyed import unobeyed
 from minidnn.layers.base import Shape, ShapeError
+from minidnn.memory.execution.device import Device
 from minidnn.nets.graph import Graph
 from minidnn.nets.loss import has_loss, remedy
 from minidnn.nets.net import Net
@@ -35,6 +39,7 @@ from minidnn.optimizers import OPTIMIZERS, SGD
 from minidnn.program import Program
 from minidnn.programs.build import build
 from minidnn.programs.fusion import Fuses
+from minidnn.programs.host_residents import STATES
 from minidnn.programs.spec import TrainSpec
 from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.visible import say
@@ -59,6 +64,7 @@ class Job:
     test_loss: whether programs of phase TEST compute the objective, too
     asked:     the batch size that the caller names; None: the files'
     host_assumed: whether the setting's host budget is one that nobody named
+    several: whether ops have several algorithms to choose from
     """
 
     nets: Nets
@@ -71,6 +77,7 @@ class Job:
     title: str = "net"
     asked: int | None = None
     host_assumed: bool = False
+    several: bool = True
 
     @classmethod
     def of(cls, nets: Nets, setting: Setting, gpu: str | None = None, phases: tuple[str, ...] | None = None) -> Job:
@@ -124,6 +131,14 @@ class Job:
             beside = self.of_one_rank if setting.measured else ()  # estimates know every op
             costs = staged(self.target.costs([*self.programs, *beside], setting, warn), setting)
         return self.linked(costs)
+
+    def costs_on(self, gpu: str) -> Costs:
+        """The costs of a GPU."""
+        return gpus.gpu(gpu).costs(gpu)
+
+    def costs_after(self, change: Change, known: Costs, sizes: bool = False) -> Costs:
+        """The costs of the programs that a change makes. known: those of its own; sizes: as of `costs`"""
+        return known if self.gpu is not None else self.changed(change).costs(sizes)
 
     def costs_of_sizes(self) -> Costs:
         """`costs` of many batches. Raises InvalidInput if measured costs are asked for."""
@@ -213,6 +228,47 @@ class Job:
         """The batch of each of so many ranks, if that of all is given; else None. Raises InvalidInput."""
         return replace(self.setting, ranks=ranks).batch_of(1 if self.solver is None else self.solver.iter_size)
 
+    @property
+    def format(self) -> str:
+        """The number format that is computed in."""
+        return self.setting.format
+
+    @property
+    def side(self) -> int | None:
+        """Pixels of a side of its images; None: no input is a batch of images, (N, C, H, W)."""
+        return next((t.shape[-1] for t in self.train.inputs if len(t.shape) == 4), None)
+
+    @property
+    def here(self) -> Device | None:
+        """The setting's device, opened; None: a GPU is simulated in its place."""
+        return open_device(self.setting.device) if self.gpu is None else None
+
+    @property
+    def ranked(self) -> Job | None:
+        """The job itself, if a number of ranks is asked for."""
+        return None if self.setting.ranks is None else self
+
+    @property
+    def remarks(self) -> str:
+        """What is to be said of ranks, in sentences."""
+        return "" if self.solver is not None else " A net without a solver is updated by SGD with momentum."
+
+    def told(self, costs: Costs) -> str:
+        """Where the seconds of the costs come from, in sentences."""
+        return told(costs, self.format)
+
+    def command(self, policy: str) -> Asked:
+        """The command that plans it under this policy, and what can be changed of that."""
+        own = self.setting
+        return Asked(policy, own.budget, own.host_budget, self.batch, self.narrower(), self.fuses is not None,
+                     self._more_on_host())  # fmt: skip
+
+    def residence(self, unread: bool = False) -> Residence:
+        """A process that runs this job. unread: whether its data and workers are still to come"""
+        graphs = tuple(self.graphs.values())
+        staging = staging_of(graphs, self.setting.workers) if self.fed or unread else 0
+        return Residence(self.target.own_memory, graphs if unread else (), staging)
+
     # ---- variants
 
     def varied(
@@ -235,6 +291,14 @@ class Job:
         )  # fmt: skip
         return replace(self, nets=nets, setting=setting, spec=spec_of(nets.solver, setting))
 
+    def changed(self, change: Change) -> Job:
+        """The job with the batch, format, fusion and place of state that a change names."""
+        return self.varied(change.batch, change.format, not change.no_fusion, state=change.state)
+
+    def among(self, ranks: int, batch: int | None = None) -> Job:
+        """The job with so many ranks, and with this batch of each if there is one."""
+        return self.varied(batch=batch, ranks=ranks)
+
     def at_batch(self, batch: int) -> tuple[Program, ...]:
         """The programs at batch size `batch`, made without reading the file again."""
         return self.varied(batch=batch).programs
@@ -248,6 +312,12 @@ class Job:
         if self.setting.format in HALF:
             return []
         return [f for f in HALF if self.target.has(f, lambda f=f: [self.varied(format=f).train])]  # type: ignore[misc]
+
+    def _more_on_host(self) -> list[str]:
+        """The values of --state that send more to the host than the job does."""
+        setting, here = self.setting, len(self.train.host_resident)
+        more = STATES[STATES.index(setting.state) + 1 :] if self.solver is not None and setting.ranks is None else ()
+        return [state for state in more if len(self.varied(state=state).train.host_resident) > here]
 
 
 def _of_all_ranks(host_memory: int, setting: Setting) -> int:

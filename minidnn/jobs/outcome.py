@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from minidnn.costs import Costs
-from minidnn.jobs.job import Job
+from minidnn.jobs.plannable import Plannable
 from minidnn.memory.budget import BudgetError, DiskError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
@@ -116,7 +116,7 @@ def outcome(
     return attempt(policy, costs, name, lambda: arrange(programs, policy, costs, budget, host_budget))
 
 
-def of_job(job: Job, policy: str, costs: Costs) -> Outcome:
+def of_job(job: Plannable, policy: str, costs: Costs) -> Outcome:
     """The outcome of a policy for this job, within the budgets of its setting."""
     return outcome(job.programs, policy, costs, job.setting.budget, job.setting.host_budget, job.train.name)
 

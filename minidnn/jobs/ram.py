@@ -14,7 +14,6 @@ from functools import partial
 from minidnn.child import in_child
 from minidnn.costs import Costs
 from minidnn.data import source_of, staged
-from minidnn.jobs.job import Job
 from minidnn.jobs.setting import Setting
 from minidnn.layers.rows import PIECE
 from minidnn.memory.budget import BudgetError, RamError
@@ -95,13 +94,6 @@ class Residence:
     own_memory: bool
     unread: Sequence[Graph] = ()
     staging: int = 0
-
-    @classmethod
-    def of(cls, job: Job, unread: bool = False) -> Residence:
-        """A process that runs this job. unread: whether its data and workers are still to come"""
-        graphs = tuple(job.graphs.values())
-        staging = staging_of(graphs, job.setting.workers) if job.fed or unread else 0
-        return cls(job.target.own_memory, graphs if unread else (), staging)
 
     def ram(self, arrangement: Arrangement) -> Ram:
         """The bytes of a run under this arrangement, in this process, which has not allocated them yet."""

@@ -14,6 +14,7 @@ from minidnn.costs import Costs
 from minidnn.costs.net import Link, Network, among, sent, unhindered
 from minidnn.jobs.job import Job
 from minidnn.jobs.outcome import of_job
+from minidnn.jobs.plannable import Plannable, Ranked
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.memory.schedule import Arrangement, Schedule
@@ -71,22 +72,22 @@ def _seconds(schedules: Sequence[Schedule], costs: Costs) -> float:
     return sum(taken[s] for s in schedules)
 
 
-def alone(job: Job, policy: str, costs: Costs) -> Iteration | None:
+def alone(job: Ranked, policy: str, costs: Costs) -> Iteration | None:
     """The iteration of one rank with the same batch, under the same policy and budgets; None: these refuse it."""
     if policy.endswith(SUFFIX):  # its plan is of several ranks
         return None
-    one = job.varied(ranks=1)
+    one = job.among(1)
     single = of_job(one, policy, costs)
     return iteration(single.arrangement, one.parts, 1, one.batch or 1, costs) if single.fits else None
 
 
-def columns(job: Job, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
+def columns(job: Plannable, policy: str, found: Arrangement, costs: Costs) -> dict[str, float | int | None]:
     """What a row of results says of a policy's ranks; empty if nobody has asked for ranks."""
-    ranks = job.setting.ranks
-    if ranks is None:
+    ranks, ranked = job.setting.ranks, job.ranked
+    if ranks is None or ranked is None:
         return {}
-    among_all = iteration(found, job.parts, ranks, job.batch or 1, costs)
-    single = among_all if ranks == 1 else alone(job, policy, costs)
+    among_all = iteration(found, ranked.parts, ranks, job.batch or 1, costs)
+    single = among_all if ranks == 1 else alone(ranked, policy, costs)
     return {
         "samples_per_second": among_all.rate,
         "efficiency": None if single is None else among_all.efficiency(single),
@@ -108,7 +109,7 @@ def curve(
         singles: dict[int | None, Iteration | None] = {}  # by batch
         for ranks in sorted(set(counts)):
             tell(f"{policy}: {ranks} ranks")
-            one = job.varied(ranks=ranks, batch=job.batch_of(ranks))
+            one = job.among(ranks, job.batch_of(ranks))
             if one.batch not in singles:
                 singles[one.batch] = alone(one, policy, costs)
             yield _row(one, policy, costs, singles[one.batch])

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from minidnn import zoo
 from minidnn.errors import BadInput, InvalidInput
-from minidnn.jobs.job import Job, Source
+from minidnn.jobs.job import Source
+from minidnn.jobs.plannable import Plannable
 from minidnn.jobs.search import Make
 from minidnn.jobs.series import Series
 from minidnn.memory.planning import synchronous
@@ -16,7 +17,7 @@ from minidnn.schema.message import LARGEST
 SIDE = 32  # pixels: most nets halve their images five times
 WIDEST = 1 << 16  # pixels a side
 
-Read = Callable[[Source], Job]
+Read = Callable[[Source], Plannable]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Sized:
     make: Make
     series: Series
     probes: tuple[int, int]
-    job: Job
+    job: Plannable
     model: str
 
 
@@ -51,8 +52,7 @@ def by_batch(source: Source, read: Read, step: int | None) -> Sized:
 
 def by_size(source: Source, read: Read, step: int | None) -> Sized:
     job = read(source)
-    side = next((t.shape[-1] for t in job.train.inputs if len(t.shape) == 4), None)
-    step = step or SIDE
+    side, step = job.side, step or SIDE
     if side is None:
         raise InvalidInput(f"--max size: no input of {job.name} is a batch of images, (N, C, H, W)")
     if step > WIDEST:
@@ -81,7 +81,7 @@ KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
 }  # fmt: skip
 
 
-def _smallest(job: Job, sides: Sequence[int]) -> int:
+def _smallest(job: Plannable, sides: Sequence[int]) -> int:
     """The smallest of these sides at which the net can be made: images must not end before its layers do."""
     for side in sides:
         try:

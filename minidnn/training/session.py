@@ -19,7 +19,6 @@ from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
 from minidnn.jobs.job import Job
 from minidnn.jobs.nets import Nets
-from minidnn.jobs.ram import Residence
 from minidnn.jobs.setting import Given, Setting, simulated_only
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
@@ -115,7 +114,7 @@ class Session:
     def _planned(self, job: Job) -> Machine:
         """The programs, planned and loaded. They are planned anew where the device refuses an algorithm, and all that
         are left need more workspace."""
-        setting, here = self.setting, Residence.of(job)
+        setting, here = self.setting, job.residence()
         while True:
             arrangement = here.arranged(job.programs, setting.policy, self.costs, setting)
             self.ram = here.ram(arrangement)

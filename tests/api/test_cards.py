@@ -11,6 +11,7 @@ from minidnn.api import cards
 from minidnn.cli.main import main
 from minidnn.costs import gpu, profile
 from minidnn.costs.roofline import Bytes
+from minidnn.jobs import gpus
 
 KIB = 1024
 
@@ -45,8 +46,7 @@ def test_a_small_net_fits_everywhere(capsys):
 )
 def test_the_smallest_that_is_enough(memory, says, capsys, monkeypatch):
     monkeypatch.setattr(cards, "known", lambda: list(memory))
-    monkeypatch.setattr(
-        cards, "gpu", lambda name: replace(gpu(name), memory=Bytes(f"{memory[name]}KiB", "of this test"))
-    )
+    small = {name: replace(gpu(name), memory=Bytes(f"{kib}KiB", "of this test")) for name, kib in memory.items()}
+    monkeypatch.setattr(gpus, "gpu", lambda name: small.get(name) or gpu(name))
     assert main(["cards", "cifar10_quick", "--batch", "32"]) == 0
     assert says in capsys.readouterr().out
