@@ -11,18 +11,18 @@ the name behind the colon says which; it may also name a class that the file imp
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from minidnn.errors import BadInput, InvalidInput, near, origin
+from minidnn.errors import InvalidInput, near
 from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
+from minidnn.zoo.python_file import importing, run, theirs
 
 ONNX, PYTHON = ".onnx", ".py"
 LOSS = "SoftmaxWithLoss"
@@ -83,53 +83,11 @@ def _of_onnx(path: Path, batch: int | None, loss: bool, shapes: Mapping[str, Sha
 
 def _of_python(path: Path, name: str | None, batch: int | None) -> Net:
     """The net of a Python file. What the file prints goes to standard error, since results go to standard output."""
-    with _importing(path.parent), contextlib.redirect_stdout(sys.stderr):
-        chosen = _chosen(path, _run(path), name)
+    with importing(path.parent), contextlib.redirect_stdout(sys.stderr):
+        chosen = _chosen(path, run(path, "net"), name)
         if isinstance(chosen, Net):
             return chosen if batch is None else chosen.with_batch(batch)
         return _made(path, chosen, batch)
-
-
-@contextlib.contextmanager
-def _importing(folder: Path) -> Iterator[None]:
-    """Let a file of this folder import those beside it."""
-    place = str(folder.resolve())
-    sys.path.insert(0, place)
-    try:
-        yield
-    finally:
-        sys.path.remove(place)
-
-
-def _run(path: Path) -> ModuleType:
-    """The module of a file, which is run anew: it may have changed. It has a name of its own, whatever the file's."""
-    name = f"net of {path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look for what annotations name
-    with _theirs(path):
-        spec.loader.exec_module(module)
-    return module
-
-
-@contextlib.contextmanager
-def _theirs(path: Path) -> Iterator[None]:
-    """Turn what a user's own code raises into InvalidInput, with its place. A mistake in a net is BadInput already."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise
-    except BadInput as error:
-        if str(path) not in str(error):
-            error.args = (f"{path}: {error.args[0]}", *error.args[1:])
-        raise
-    except SystemExit as error:
-        raise InvalidInput(f"{path}: it ends Python before there is a net (SystemExit: {error.code})") from error
-    except BaseException as error:  # whatever the user's own code raises
-        place = "" if isinstance(error, SyntaxError) else origin(error)
-        text = f"{type(error).__name__}{f': {error}' if str(error) else ''}{f' ({place})' if place else ''}"
-        raise InvalidInput(f"{path}: {text}") from error
 
 
 def _chosen(path: Path, module: ModuleType, name: str | None) -> type[Net] | Net:
@@ -166,7 +124,7 @@ def _made(path: Path, kind: type[Net], batch: int | None) -> Net:
     define = init if own else getattr(kind, "define", None)
     if define is None:
         raise InvalidInput(f"{path}: class {kind.__name__} has no method `define`, which makes a net's layers")
-    with _theirs(path):
+    with theirs(path, "net"):
         known = list(inspect.signature(define).parameters.values())[1:]  # without self
         given = {"batch": batch} if batch is not None and (not own or "batch" in (p.name for p in known)) else {}
         _check(path, kind, [p for p in known if p.name not in given])
