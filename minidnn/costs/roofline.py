@@ -115,24 +115,32 @@ class GPU:
         if peaks and self.tensor is None:
             raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
 
-    def peak(self, op: Op) -> float | None:
-        """The tensor cores' operations per second for this op; None: the op does not run on them."""
-        if op.family not in ON_TENSOR_CORES:
-            return None
-        format = op.reads[0].dtype
+    def peak(self, format: str) -> float | None:
+        """The tensor cores' operations per second in this number format; None: they have none."""
         number = getattr(self, f"{'tf32' if format == 'float32' else format}_flops", None)
         return number.value if number is not None and (format != "float32" or self.tf32) else None
 
+    def rate(self, format: str | None, efficiency: float) -> float:
+        """Operations per second of an algorithm that reaches a fraction `efficiency` of the float32 peak.
+
+        format: that of a product's operands, which tensor cores may multiply; None: no product"""
+        peak, rate = None if format is None else self.peak(format), self.peak_flops.value * efficiency
+        if peak is None or self.tensor is None:
+            return rate
+        return max(rate, peak * self.tensor.value * min(1.0, efficiency / self.fast.value))  # they need not be used
+
+    def roofline(self, flops: float, rate: float, nbytes: float, launches: int = 1) -> float:
+        """Seconds: the larger of arithmetic's and memory's, plus the launches of kernels."""
+        moved = nbytes / (self.memory_bandwidth.value * self.bandwidth.value)
+        return max(flops / rate, moved) + launches * self.launch_latency.value
+
     def seconds(self, op: Op, efficiency: float, nbytes: float | None = None) -> float:
-        """The roofline's seconds: the larger of arithmetic's and memory's, plus a launch.
+        """The roofline's seconds of an op.
 
         efficiency: the fraction of the float32 peak that the algorithm reaches
         nbytes:     the bytes that it moves; None: the least that its kernels move"""
-        peak, rate = self.peak(op), self.peak_flops.value * efficiency
-        if peak is not None and self.tensor is not None:  # they may be used, and need not
-            rate = max(rate, peak * self.tensor.value * min(1.0, efficiency / self.fast.value))
-        moved = (traffic(op) if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
-        return max(op.flops / rate, moved) + self.launch_latency.value
+        format = op.reads[0].dtype if op.family in ON_TENSOR_CORES else None
+        return self.roofline(op.flops, self.rate(format, efficiency), traffic(op) if nbytes is None else nbytes)
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
         """The op's algorithms with their seconds; the first is the default."""
@@ -151,14 +159,15 @@ class GPU:
         size = _spectrum(op, x) if self.workspace_of == "spectral" else _plain
         return int(self.workspace_maps.value * (size(x) + size(y)) + self.workspace_filters.value * size(w))
 
-    def costs(self, name: str) -> Costs:
-        """The Costs of this GPU; `name` is the device's name in reports."""
+    def costs(self, name: str, choices: Callable[[Op], tuple[Choice, ...]] | None = None) -> Costs:
+        """The Costs of this GPU; `name` is the device's name in reports. choices: the algorithms of ops, if they are
+        not those of minidnn's own kernels"""
         return Costs(
             name,
             sizes.parse(self.memory.value),
             self.link_out.value,
             self.link_in.value,
-            remembering(self.choices),
+            remembering(choices or self.choices),
             self.link_latency.value,
             origin="profile",
             by_host=assumed,

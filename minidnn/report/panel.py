@@ -9,7 +9,7 @@ from typing import Any
 
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash, Stream, Wait
-from minidnn.program import Pass, Tensor, nbytes
+from minidnn.program import PRODUCTS, Pass, Tensor, nbytes
 
 # kinds of bars: CSS class -> its words in the legend, in the legend's order
 KINDS = {
@@ -135,4 +135,6 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "again"
     if x.op.during is Pass.UPDATE:
         return "update"
-    return {"convolution": "convolution", "inner_product": "inner", "matmul": "inner"}.get(x.op.family, "other")
+    if x.op.family == "convolution":
+        return "convolution"
+    return "inner" if x.op.family in PRODUCTS else "other"
