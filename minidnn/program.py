@@ -231,6 +231,7 @@ class Program:
     host_resident: live on the host across steps: parameters, optimizer state and others that are wanted there. Each
                    comes before the ops that use it, and its new value leaves behind the last that writes it
     parts:         the regions whose ops run in parts here (memory/parts/), of the program that had them as a whole
+    held:          the persistent tensors whose bytes are the caller's, so that they never live on the host
     """
 
     name: str
@@ -241,6 +242,7 @@ class Program:
     layers: tuple[str, ...] = field(default=())  # layer names in forward order
     host_resident: tuple[Tensor, ...] = ()
     parts: tuple[SplitRegion, ...] = ()
+    held: tuple[Tensor, ...] = ()
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -272,10 +274,10 @@ class Program:
 
     @cached_property
     def movable(self) -> frozenset[Tensor]:
-        """The persistent tensors that could live on the host: all but double-buffered inputs, and weights that ranks
-        share out."""
+        """The persistent tensors that could live on the host: all but double-buffered inputs, what the caller holds,
+        and weights that ranks share out."""
         shared = {t for op in self.ops if op.on_net for t in op.tensors}
-        return frozenset(t for t in self.persistent if t not in self.double_buffered and t not in shared)
+        return frozenset(self.persistent) - self.double_buffered - shared - frozenset(self.held)
 
     def with_host_resident(self, tensors: Collection[Tensor]) -> Program:
         """The program with the same ops, of whose persistent tensors these live on the host. It need not know them all.

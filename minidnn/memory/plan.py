@@ -102,17 +102,18 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     tensors where the policy left them out.
 
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
-    after its last write, and its bytes stay until the step ends. A double-buffered input makes no offload: the device
-    has it. A host-resident tensor arrives like an input, and its new value leaves after its last write. If the policy
-    has no offload of it, it is also away between uses that are more than NEAR executions apart (`_between`). A tensor
-    that an op of the host reads leaves after its last write.
+    after its last write, and its bytes stay until the step ends. A double-buffered input makes no offload, nor does
+    what the caller holds: the device has it. A host-resident tensor arrives like an input, and its new value leaves
+    after its last write. If the policy has no offload of it, it is also away between uses that are more than NEAR
+    executions apart (`_between`). A tensor that an op of the host reads leaves after its last write.
 
     Raises ValueError for an op that the host cannot run.
     """
     program = program.with_host_resident(plan.host_resident)
     order = plan.order or program.ops
     algorithm = {op: plan.algorithm.get(op) or costs.choices(op)[0].algorithm for op in dict.fromkeys(order)}
-    offloads = [offload for offload in plan.offloads if offload.tensor not in program.double_buffered]
+    there = program.double_buffered.union(program.held)
+    offloads = [offload for offload in plan.offloads if offload.tensor not in there]
     own: dict[Tensor, list[OffloadInterval]] = defaultdict(list)
     for offload in offloads:
         own[offload.tensor].append(offload)
@@ -133,8 +134,8 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     added: list[OffloadInterval] = []
     for t in (*program.inputs, *program.host_resident):
         first = next(iter(uses.get(t, ())), None)
-        there = t in program.double_buffered or any(offload.free_at is None for offload in own[t])
-        if first is not None and first.reads and not there:
+        here = t in program.double_buffered or any(offload.free_at is None for offload in own[t])
+        if first is not None and first.reads and not here:
             added.append(OffloadInterval(t, None, None, max(0, first.at - 1), first.at))
     for t in program.host_resident:
         if t in uses:

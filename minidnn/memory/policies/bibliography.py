@@ -47,7 +47,6 @@ _VDNN = Paper(
         "A map that nothing in backward reads is freed, not offloaded.",
         "A forked map is offloaded if any of its consumers is of a kind that offloads.",
         "Layers that the paper does not know (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction.",
-        "Of PyTorch's ops every product counts as a convolution, but a classifier's inner products.",
     ),
 )  # fmt: skip
 _CHEN = Paper(
@@ -104,7 +103,6 @@ PAPERS: dict[str, Paper] = {
             "The cache alone, and runs again with the cache, are both simulated, and the quicker is taken.",
             "The results of joins, concatenations and forks leave, too, not those of convolutions alone.",
             "Tensors whose copy takes less time than the link's latency stay.",
-        "Of PyTorch's ops every product counts as a convolution.",
         ),
         style=True,
     ),

@@ -28,8 +28,9 @@ def checkpoint_blocks(program: Program, costs: Costs, budget: int, algorithms: A
     block = _inner(program, blocks(program))
     if not block and program.forward < len(program.ops):
         raise Lacking(
-            "checkpoint_blocks runs a model's blocks again, and the names of this net's layers tell none that are "
-            "alike, as block1/conv and block2/conv do, or h.0.attn and h.1.attn; sqrt_n finds segments of its own"
+            f"checkpoint_blocks runs a model's blocks again, and the layers of {program.name} have no names that tell "
+            "blocks which are alike, such as block1/conv and block2/conv, or h.0.attn and h.1.attn; sqrt_n finds "
+            "segments of its own"
         )
     share = preserving(program, in_place_sharing(program), block.keys())
     able = Repeatable(program, share)

@@ -38,8 +38,8 @@ def selective(program: Program, costs: Costs, budget: int, algorithms: Algorithm
     inner = _inner(program, _core(program))
     if not inner and program.forward < len(program.ops):
         raise Lacking(
-            "selective runs the core of attention again, and this net has none: no two products of maps with one "
-            "another, nor a fused one; recompute_cheap runs what is cheap of any net again"
+            f"selective runs the core of attention again, and {program.name} has none: no two products of maps with "
+            "one another, nor a fused one; recompute_cheap runs what is cheap of any net again"
         )
     share = preserving(program, in_place_sharing(program), inner)
     able = Repeatable(program, share)
@@ -56,7 +56,8 @@ def _products_of_maps(program: Program) -> set[Op]:
         factors = maps.intersection(op.reads)
         if factors:
             maps.update(op.writes)
-        if op.family in FACTORS and len(factors) > 1:
+        both = len(factors) > 1 or op.family == FUSED or len(op.reads) == 1  # both may be views of one tensor
+        if op.family in FACTORS and factors and both:
             result.add(op)
     return result
 

@@ -19,8 +19,9 @@ Where the paper is silent we read it so:
 - A forked map is offloaded if any of its consumers is of a kind that offloads.
 - Layers unknown to the paper (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction under vdnn_all.
 - Of PyTorch's ops, all products count as convolutions (memory/policies/shared/layers.py). An inner product belongs to
-  the classifier if nothing behind it is another kind of product, or a join with a map that is not computed from it, as
-  the sums of a transformer's blocks are.
+  the classifier if
+  nothing behind it is another kind of product, or a join with a map that is not computed from it, as the sums of a
+  transformer's blocks are.
 """
 
 from __future__ import annotations

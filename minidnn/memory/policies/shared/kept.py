@@ -56,7 +56,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
     ):
         digest.update(f"{fact!r}\n".encode())
     digest.update(f"{costs.bandwidth_out!r} {costs.bandwidth_in!r}\n".encode())
-    for tensors in (program.inputs, program.persistent, program.outputs, program.host_resident):
+    for tensors in (program.inputs, program.persistent, program.outputs, program.host_resident, program.held):
         digest.update(f"{[_named(t) for t in tensors]}\n".encode())
     for op in program.ops:
         choices = [(c.algorithm.name, c.algorithm.workspace, c.seconds) for c in costs.choices(op)]

@@ -76,7 +76,7 @@ def test_an_op_that_changes_what_is_there_runs_once_in_a_block_too():
 
 
 def test_a_net_without_blocks_is_told_of_sqrt_n():
-    with pytest.raises(Lacking, match=r"layers tell none that are alike, .* sqrt_n finds segments of its own"):
+    with pytest.raises(Lacking, match=r"TRAIN have no names that tell blocks .* sqrt_n finds segments of its own"):
         arrange([chain(4)], "checkpoint_blocks", costs())
 
 

@@ -73,5 +73,17 @@ def test_a_bias_of_the_scores_is_not_written_over_before_the_core_has_run_again(
 
 
 def test_a_net_without_attention_is_refused():
-    with pytest.raises(Lacking, match=r"selective runs the core of attention again, and this net has none: .*cheap"):
+    with pytest.raises(Lacking, match=r"selective runs the core of attention again, and TRAIN has none: .*cheap"):
         arrange([chain(4)], "selective", costs())
+
+
+def test_views_of_one_tensor_are_both_factors():
+    """As of queries, keys and values that one product has made."""
+    tape = Tape()
+    qkv = tape.linear("qkv", tape.batch)
+    weights = tape.call("attn", "aten._softmax", tape.call("attn", "matmul.bmm", qkv))
+    program = tape.program(tape.linear("out", tape.call("attn", "matmul.bmm", weights, qkv)))
+    assert again(program) == ["attn.bmm", "attn._softmax"]
+    tape = Tape()
+    fused = tape.call("attn", "attention.fused", tape.linear("qkv", tape.batch), tape.owns("mask"))
+    assert again(tape.program(tape.linear("out", fused))) == ["attn.fused"]
