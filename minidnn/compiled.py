@@ -49,6 +49,8 @@ class Sources:
     levels:   the levels for which a wheel brings the library, and that this environment permits, the best first
     check:    (the files, a freshly compiled library): raises NotCompiled if the library lacks something
     more:     {a file's name: further options for it}
+    ends:     how the names of the files end: ".cpp" for C++
+    libraries: the linker's options, behind the files
     """
 
     folder: Path
@@ -57,10 +59,12 @@ class Sources:
     levels: Callable[[], Sequence[str]]
     check: Callable[[Sequence[Path], ctypes.CDLL], None] = lambda files, library: None
     more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ends: str = ".c"
+    libraries: Sequence[str] = ("-lm",)
 
     @property
     def files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.c"))
+        return sorted(self.folder.glob(f"*{self.ends}"))
 
     def load(self, cache_dir: Path | None = None) -> ctypes.CDLL:
         """The library that a wheel brought, or from the cache, or compiled now; a process loads it once. `cache_dir`:
@@ -93,7 +97,7 @@ class Sources:
         return (cache_dir or cache.home() / "native") / f"{NAME}-{self._key(None, cpuinfo.native())}.so"
 
     def _key(self, level: str | None, instructions: str) -> str:
-        files = sorted(self.folder.glob("*.[ch]"))
+        files = sorted([*self.files, *self.folder.glob("*.h")])
         texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
         more = (option for name in self.more for option in (name, *self.more[name]))
         parts = [*texts, *self.options(level), *more, platform.machine(), instructions]
@@ -135,7 +139,9 @@ class Sources:
             try:
                 return made.read_bytes()
             except OSError as error:
-                raise NotCompiled(f"{compiler} makes no library of {self.folder}/*.c: {error.strerror}") from None
+                raise NotCompiled(
+                    f"{compiler} makes no library of {self.folder}/*{self.ends}: {error.strerror}"
+                ) from None
 
     def _compile(self, command: Sequence[str], to: Path) -> None:
         """Compile all files in parallel, and link them into the library `to`."""
@@ -146,10 +152,10 @@ class Sources:
                 for source, made in zip(self.files, objects, strict=True)
             ]:
                 done.result()
-        self._run([*command, "-shared", "-o", str(to), *map(str, objects), "-lm"])
+        self._run([*command, "-shared", "-o", str(to), *map(str, objects), *self.libraries])
 
     def _run(self, command: list[str]) -> None:
-        compiler, what = command[0], f"{self.folder}/*.c"
+        compiler, what = command[0], f"{self.folder}/*{self.ends}"
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as e:

@@ -56,7 +56,7 @@ def few(names: Sequence[str], most: int = 5) -> str:
 def described(error: BaseException) -> str:
     """An error of a user's own code, with its place there: FILE:LINE: NameError: name 'x' is not defined"""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
+        return f"{short(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
     where = origin(error)
     return f"{where}{': ' if where else ''}{type(error).__name__}{f': {error}' if str(error) else ''}"
 
@@ -65,7 +65,7 @@ def origin(error: BaseException) -> str:
     """The place in a user's own code that an error comes from, FILE:LINE; empty if it comes from none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
     theirs = [frame for frame in frames if not _installed(frame.filename)] or frames
-    return f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}" if theirs else ""
+    return f"{short(theirs[-1].filename)}:{theirs[-1].lineno}" if theirs else ""
 
 
 def _foreign(file: str) -> bool:
@@ -79,7 +79,7 @@ def _installed(file: str) -> bool:
     return any(Path(file).is_relative_to(there[name]) for name in ("stdlib", "purelib", "platlib"))
 
 
-def _short(file: str) -> str:
+def short(file: str) -> str:
     """The file's path as seen from the working folder, if it lies there."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

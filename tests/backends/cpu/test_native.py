@@ -52,6 +52,16 @@ def test_is_compiled_once_and_then_read(source, sources, tmp_path, monkeypatch):
     assert set(tmp_path.glob("*.so")) > {kept}
 
 
+def test_a_folder_may_have_cpp_and_libraries_of_its_own(source, tmp_path):
+    more = source.with_suffix(".cpp")
+    more.write_text('#include <string>\nextern "C" int quick() { return std::string(9, \'x\').append("y").size(); }\n')
+    cpp = Sources(source.parent, "a file", lambda level: ("-fPIC",), lambda: (), ends=".cpp", libraries=("-lstdc++",))
+    assert cpp.files == [more] and cpp.load(tmp_path).quick() == 10
+    before = cpp.path(tmp_path)
+    more.write_text(more.read_text().replace("9", "10"))
+    assert cpp.path(tmp_path) != before and load_anew(cpp, tmp_path).quick() == 11
+
+
 # Bytes that cannot be loaded, a file that loads and dies of SIGBUS, and one that does something else.
 @pytest.mark.parametrize("damage", ["no machine code", "cut", "another library", "written by others"])
 def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, sources, tmp_path, damage):
