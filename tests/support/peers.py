@@ -20,7 +20,10 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PEERS = ("cairosvg", "cv2", "onnxscript", "pandas", "playwright", "tensorboard", "torch", "transformers", "viztracer")
+PEERS = (
+    "accelerate", "cairosvg", "cv2", "diffusers", "onnxscript", "pandas", "playwright", "tensorboard", "torch",
+    "transformers", "viztracer",
+)  # fmt: skip
 
 
 class Later:
