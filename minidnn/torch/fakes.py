@@ -1,0 +1,130 @@
+"""Tensors without values in place of a module's own, so that a step of it computes and allocates nothing.
+
+The module itself runs, with its hooks, and is afterwards as it was: parameters, buffers, gradients, flags, attributes
+that the step sets, and the generators of random numbers.
+
+What is not PyTorch's public API: `torch._subclasses.fake_tensor.FakeTensorMode` and `FakeTensor.fake_mode`,
+`Module._parameters` and `_buffers`, the address `UntypedStorage._cdata`, and `_backward_hooks` and
+`_post_accumulate_grad_hooks` of tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from minidnn.errors import InvalidInput
+
+CONTAINERS = (dict, OrderedDict, list, set)
+
+
+class Fakes:
+    """Tensors without values, one for each tensor of a user's. Those that share a storage do so here, too.
+
+    device: where they pretend to be, unless they are numbers that stay on the host
+    """
+
+    def __init__(self, device: Any) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self.mode = FakeTensorMode(allow_fallback_kernels=False)  # which would compute
+        self.device = device
+        self._known: dict[int, tuple[Any, Any]] = {}  # id of a tensor -> the tensor and its fake
+        self._flat: dict[int, Any] = {}  # address of a storage -> its fake, as a vector
+
+    def own(self, x: Any) -> bool:
+        """Whether it is a tensor of these."""
+        return getattr(x, "fake_mode", None) is self.mode
+
+    def of(self, x: Any) -> Any:
+        """The fake of a tensor; of anything else, itself."""
+        import torch
+
+        if not isinstance(x, torch.Tensor) or self.own(x):
+            return x
+        if id(x) not in self._known:
+            self._known[id(x)] = (x, self._made(torch, x))
+        return self._known[id(x)][1]
+
+    def _made(self, torch: Any, x: Any) -> Any:
+        if x.layout != torch.strided or isinstance(x, torch.nn.parameter.UninitializedTensorMixin):
+            kind = type(x).__name__ if x.layout == torch.strided else str(x.layout)
+            raise InvalidInput(f"a tensor is {kind}, whose bytes depend on values or on a first call")
+        with self.mode, torch.no_grad():
+            fake = self._vector(torch, x).as_strided(x.shape, x.stride(), x.storage_offset()).detach()
+        if isinstance(x, torch.nn.Parameter):
+            fake = torch.nn.Parameter(fake, x.requires_grad)
+        fake.requires_grad_(x.requires_grad)
+        for name, value in vars(x).items():
+            vars(fake).setdefault(name, value)
+        for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            if x.is_leaf and getattr(x, hooks, None):
+                setattr(fake, hooks, getattr(x, hooks))
+        return fake
+
+    def _vector(self, torch: Any, x: Any) -> Any:
+        """The storage of the tensor's fake, as elements of its type."""
+        storage = x.untyped_storage()
+        if storage._cdata not in self._flat:
+            count = storage.nbytes() // x.element_size()
+            self._flat[storage._cdata] = torch.empty(count, dtype=x.dtype, device=self._place(x))
+        return self._flat[storage._cdata].view(x.dtype)
+
+    def _place(self, x: Any) -> Any:
+        return "cpu" if x.device.type == "cpu" and x.dim() == 0 else self.device
+
+
+def device_of(tensors: Iterable[Any]) -> Any:
+    """The device whose ops a step on these tensors runs: CUDA if one of them is there and this PyTorch has CUDA (else
+    its autograd ends the process), otherwise the CPU."""
+    import torch
+
+    there = [x.device for x in tensors if x.device.type == "cuda" and torch.cuda.is_available()]
+    return there[0] if there else torch.device("cpu")
+
+
+@contextlib.contextmanager
+def borrowed(roots: Iterable[Any], fakes: Fakes) -> Iterator[None]:
+    """Modules have fakes in place of their tensors, and afterwards all that they had."""
+    import torch
+
+    parts = list(dict.fromkeys(part for root in roots for part in root.modules()))
+    if scripted := [type(part).__name__ for part in parts if isinstance(part, torch.jit.ScriptModule)]:
+        raise InvalidInput(f"{scripted[0]} is a module of torch.jit; give the module that it was made of")
+    before = [(part, dict(vars(part)), _contents(part)) for part in parts]
+    try:
+        for part in parts:
+            for held in (part._parameters, part._buffers, vars(part)):
+                held.update({name: fakes.of(x) for name, x in held.items() if hasattr(x, "untyped_storage")})
+        yield
+    finally:
+        for part, attributes, contents in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+            for container, content in contents:
+                container.clear()
+                (container.extend if isinstance(container, list) else container.update)(content)
+
+
+def _contents(part: Any) -> list[tuple[Any, Any]]:
+    """The containers among a module's attributes, and copies of what is in them."""
+    return [(value, value.copy()) for value in vars(part).values() if type(value) in CONTAINERS]
+
+
+@contextlib.contextmanager
+def random_kept(device: Any) -> Iterator[None]:
+    """The generators of random numbers are afterwards as they were: PyTorch's, NumPy's and Python's."""
+    import torch
+
+    ours, arrays = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(arrays)
