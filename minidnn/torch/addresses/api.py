@@ -1,0 +1,66 @@
+"""`minidnn.torch.planned_addresses`: the allocator in PyTorch's place."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from minidnn.compiled import NotCompiled
+from minidnn.errors import Failed, InvalidInput
+from minidnn.torch.addresses.library import Bytes, Library, library
+from minidnn.torch.installed import torch_module
+
+_installed: list[Library] = []
+
+
+def planned_addresses() -> None:
+    """Let steps on a GPU use planned addresses, so that the bytes reserved there are the planned ones.
+
+    Call it before anything uses CUDA. Without it PyTorch's caching allocator chooses the addresses: the bytes in use
+    are those of the plan, and what it reserves may be more. With it `torch.cuda.memory_stats` and what stands on it do
+    not work; `minidnn.torch.reserved()` tells the bytes.
+
+    Raises InvalidInput where CUDA is in use already, and Failed where the allocator cannot be had. No GPU has run this
+    yet.
+    """
+    if _installed:
+        return
+    torch, cuda = torch_module(), torch_module("cuda")
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise InvalidInput(f"this PyTorch ({torch.__version__}) has no CUDA: install one that has, or plan for the CPU")
+    if cuda.is_initialized():
+        raise InvalidInput("CUDA is in use already: call planned_addresses() before the first tensor is on a GPU")
+    try:
+        own = library()
+    except NotCompiled as reason:
+        raise Failed(f"planned addresses need a C compiler: {reason}") from None
+    runtime = ctypes.CDLL(_cudart())
+    own.setup(runtime.cudaMalloc, runtime.cudaFree)
+    allocator = torch._C._cuda_customAllocator(own.address("mdn_alloc"), own.address("mdn_free"))
+    allocator.set_record_stream_fn(own.address("mdn_record_stream"))
+    allocator.set_reset_fn(own.address("mdn_drop_kept"))
+    cuda.memory.change_current_allocator(cuda.memory._CUDAAllocator(allocator))
+    _installed.append(own)
+
+
+def _cudart() -> str:
+    """The file of CUDA's runtime that this process has loaded."""
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        path = line.rpartition(" ")[2]
+        if Path(path).name.startswith("libcudart.so"):
+            return path
+    raise Failed("PyTorch has not loaded libcudart as a library of its own: planned addresses cannot be had with it")
+
+
+def installed() -> Library | None:
+    """The allocator, if it stands in PyTorch's place."""
+    return _installed[0] if _installed else None
+
+
+def reserved() -> Bytes:
+    """Bytes of the GPU: reserved and in use, now and at most. Raises InvalidInput without planned addresses."""
+    own: Any = installed()
+    if own is None:
+        raise InvalidInput("planned_addresses() was not called: torch.cuda.memory_reserved() tells what is reserved")
+    return own.bytes()
