@@ -74,10 +74,8 @@ def board(
     After Ctrl-C it returns the cells planned so far, and `document.finished` is False. Raises NoSuchModel,
     NoSuchPolicy, ProfileError, InvalidFile and InvalidInput.
     """
-    asked = listed(budgets) if isinstance(budgets, str) else [str(b) if isinstance(b, int) else b for b in budgets]
-    result = [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]
     every: list[Source] = [nets] if isinstance(nets, str) else list(nets)
-    return of(every, result, listed(gpus), listed(policies), jobs, given, reading(given, ignore_unknown))
+    return of(every, budgets_of(budgets), listed(gpus), listed(policies), jobs, given, reading(given, ignore_unknown))
 
 
 def reading(given: Given, ignore_unknown: bool = False) -> Read:
@@ -103,8 +101,12 @@ def of(
     cards = list(dict.fromkeys(map(named, gpus)))
     budgets = sorted(dict.fromkeys(budgets), key=lambda b: (isinstance(b, int), -b))
     contests: list[Contest] = []
+    assumed: dict[str, None] = {}
     for source in nets:
-        contests += _contests(one(*at_batch(source)), cards)
+        job = one(*at_batch(source))
+        check_policies(policies, sizes=True, whole=job.whole)
+        contests += _contests(job, cards)
+        assumed[job.assumed] = None
     try:
         cells = plan_all(contests, budgets, policies, jobs or len(processors()), tell)
     finally:
@@ -122,10 +124,16 @@ def of(
         f"{len(nets)} net{'s' * (len(nets) != 1)}, {len(budgets)} budgets, {len(cards)} GPU{'s' * (len(cards) != 1)}"
     )
     title = f"{len(policies)} policies on {count}"
-    notes = "Seconds are simulated, bytes are exact."
+    notes = " ".join(filter(None, ("Seconds are simulated, bytes are exact.", *assumed)))
     if given.get("host_budget") is None:
         notes += f" Assumed: {sizes.text(HOST)} of the host, unless a GPU's profile says (--host-budget)."
     return Board(document, title, notes)
+
+
+def budgets_of(budgets: Sequence[str | int | float] | str) -> list[Budget]:
+    """Budgets as people write them (`budget_of`), or as numbers: whole ones are bytes, others parts."""
+    asked = listed(budgets) if isinstance(budgets, str) else [str(b) if isinstance(b, int) else b for b in budgets]
+    return [budget_of(b) if isinstance(b, str) else _part(b, str(b)) for b in asked]
 
 
 def budget_of(text: str) -> Budget:

@@ -72,7 +72,7 @@ def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -
     title = f"{header.title(job)}. Simulated: the plans of best within each GPU's memory"
     if job.host_assumed:
         title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"
-    return Cards(document, title)
+    return Cards(document, title, job.assumed)
 
 
 def _row(job: Plannable, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:

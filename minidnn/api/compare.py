@@ -69,7 +69,7 @@ def of(job: Plannable, policies: Sequence[str] = (), steps: int | None = None, t
     setting = job.setting
     budgeted = [BUDGETED] if setting.budget is not None else []
     policies = policies or [*(SIMULATED if job.gpu is not None and job.several else RUN), *budgeted]
-    check_policies(policies)
+    check_policies(policies, whole=job.whole)
     foreseen = job.gpu is not None or setting.ranks is not None or setting.facts.planning_only()
     return _ran(job, policies, steps, tell) if isinstance(job, Job) and not foreseen else _simulated(job, policies)
 

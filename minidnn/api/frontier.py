@@ -12,7 +12,7 @@ from minidnn.api.plan import listed
 from minidnn.costs import Costs
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Source, read
-from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome
+from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome, over
 from minidnn.jobs.plannable import Plannable
 from minidnn.memory.joint.bound import Bound
 from minidnn.memory.joint.linear import NoSolver
@@ -70,7 +70,7 @@ def of(
     """The frontier of `best` and of these policies."""
     if points < 2:
         raise InvalidInput("--points: a frontier has two or more")
-    check_policies(policies)
+    check_policies(policies, whole=job.whole)
     costs = job.costs()
     budgets: list[int] = []
     budget = job.setting.budget
@@ -157,7 +157,7 @@ def _row(one: Outcome, budget: int, bound: Bound | None) -> FrontierRow:
     seconds, price = (None, None) if bound is None else (bound.seconds, bound.price)
     return FrontierRow(
         policy=one.policy, budget_bytes=budget, peak_bytes=one.arrangement.arena, step_seconds=one.seconds,
-        bound_seconds=seconds, gap=None if seconds is None else one.seconds / seconds - 1, price=price,
+        bound_seconds=seconds, gap=over(one.seconds, seconds), price=price,
         offload_bytes=one.copies["offload_bytes"], host_bytes=one.arrangement.off_device,
         recomputed_ops=one.recomputed,
     )  # fmt: skip

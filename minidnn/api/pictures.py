@@ -65,10 +65,14 @@ class Pictured(Answer[D, PolicyRow]):
         return self.title + (f", in {sizes.text(self.limit)}" if self.limit is not None else "")
 
     def picture(self) -> str:
-        return picture(self.panels(), self.limit, self._heading(), placeless(self.notes))
+        return picture(self.panels(), self.limit, self._heading(), placeless(self._noted()))
 
     def page(self) -> str:
-        return page.page(self.panels(), self.limit, self._heading(), placeless(self.notes), __version__)
+        return page.page(self.panels(), self.limit, self._heading(), placeless(self._noted()), __version__)
+
+    def _noted(self) -> str:
+        """The notes of a picture."""
+        return self.notes
 
     def __repr__(self) -> str:
         text: list[Any] = []

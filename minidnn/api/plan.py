@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minidnn.api import header
 from minidnn.api.answer import Tell, silent
@@ -19,11 +19,13 @@ from minidnn.jobs.plannable import Plannable
 from minidnn.jobs.ram import Ram
 from minidnn.jobs.remedies import remedies
 from minidnn.memory.budget import BudgetError, RamError, of_budget
+from minidnn.memory.moment import moment, placed
 from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
+from minidnn.report import policies as report
+from minidnn.results.policies import Peak, Refusal
 from minidnn.results.policies import Plans as Document
-from minidnn.results.policies import Refusal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,9 +42,27 @@ class Plans(Pictured[Document]):
 
     def __init__(self, job: Plannable, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
         notes = header.notes(job, costs)
-        document = Document(rows=[r.row() for r in results], **header.of_plan(job, costs))
+        document = Document(
+            rows=[r.row() for r in results], **header.of_plan(job, costs), **_of_source(job, results, costs)
+        )
         super().__init__(document, header.title(job), notes, results, job.setting.budget)
         self.job, self.costs, self.rams = job, costs, rams
+
+    def show(self) -> None:
+        """Print the table; of a module of PyTorch, what lives at each peak and what PyTorch takes, too."""
+        super().show()
+        self.show_peaks()
+        if self.document.pytorch:
+            report.show_pytorch(self.document.pytorch)
+
+    def show_peaks(self) -> None:
+        """Print what lives at the peak of each policy that keeps the budget, where there is a source."""
+        for peak, row in zip(self.document.peaks or (), self.rows, strict=False):
+            if row.fits:
+                report.show_roles(peak, row.role_bytes)
+
+    def _noted(self) -> str:
+        return " ".join(filter(None, (self.notes, report.of_pytorch(self.document.pytorch or ()))))
 
     def schedule(self, policy: str, program: str | None = None) -> Schedule:
         """The proved schedule of a policy: of the training program, or of the one that is named. Raises KeyError."""
@@ -96,7 +116,7 @@ def listed(policies: Sequence[str] | str | None) -> list[str]:
 
 def of(job: Plannable, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
-    check_policies(policies)
+    check_policies(policies, whole=job.whole)
     setting = job.setting
     costs = job.costs()
     here = job.residence(unread=True)
@@ -124,6 +144,17 @@ def of(job: Plannable, policies: Sequence[str]) -> Plans:
     return Plans(job, costs, results, rams)
 
 
+def _of_source(job: Plannable, results: Sequence[Result], costs: Costs) -> dict[str, Any]:
+    """What a document says where there is a source, whose lines it can name."""
+    if job.places is None:
+        return {}
+    peaks = []
+    for r in results:
+        then = placed(moment(r.schedule, r.schedule.peak_point, costs).row(), job.places)
+        peaks.append(Peak(policy=r.policy, **then))
+    return {"peaks": peaks, "pytorch": list(job.beside())}
+
+
 def _answer(job: Plannable, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
     """Why the policy was refused, and what would fit (jobs/remedies.py, report/refusal.py)."""
     asked = job.command(policy)
@@ -136,6 +167,6 @@ def _answer(job: Plannable, policy: str, refused: BudgetError, costs: Costs, tel
         return job.changed(change).programs, replace(known, staging=staging)
 
     try:
-        return remedies(asked, refused, varied, job.train.name, tell)
+        return remedies(asked, refused, varied, job.train.name, tell, job.places)
     finally:
         tell("")

@@ -96,6 +96,7 @@ def of(
     check_policies(policies, sizes=True)
     sized = KINDS[max](source, read, step)
     job = sized.job
+    check_policies(policies, sizes=True, whole=job.whole)
     costs = job.costs_of_sizes()
     setting = job.setting
     budget = costs.memory if setting.budget is None else setting.budget

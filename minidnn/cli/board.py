@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "nets", metavar="NET", nargs="+",
         help="a model file, a solver file or the name of a model; vgg19:64 is vgg19 at batch size 64",
     )  # fmt: skip
-    common(parser, "policies", "host_budget", "format", "state", "facts", "modules", "ignore_unknown", "json")
+    common(parser, "policies", "host_budget", "format", "state", "facts", "modules", "ignore_unknown", "torch", "json")
     parser.add_argument("--gpus", type=names, metavar="A,B", help="GPUs to simulate (default: titan_x,rtx4090,h100)")
     parser.add_argument(
         "--budgets", type=names, metavar="A,B",
@@ -32,13 +32,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.api import board
+    from minidnn.api import board, cards
 
     subject.check_report(args, board.Board)
+    reading = argparse.Namespace(**{**vars(args), "gpu": cards.ANY})
     budgets = [board.budget_of(text) for text in args.budgets or board.BUDGETS]
     result = board.of(
         args.nets, budgets, args.gpus or board.GPUS, args.policies or (), args.jobs, given(args),
-        board.reading(given(args), args.ignore_unknown), status,
+        subject.modules(reading) if args.torch else board.reading(given(args), args.ignore_unknown), status,
     )  # fmt: skip
     subject.deliver(args, result)
     return 0 if result.document.finished else 130

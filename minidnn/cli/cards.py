@@ -15,8 +15,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn cards resnet50 --batch 64",
         "minidnn cards resnet50 --batch 64 --gpus 3060,4090",
         "minidnn cards vgg16 --format bfloat16 --report cards.csv",
+        "minidnn cards train.py:make --torch",
     )
-    subject.arguments(parser, "host_budget", "format", "state", "facts", "json")
+    subject.arguments(parser, "host_budget", "format", "state", "facts", "torch", "json")
     subject.report(parser, "the rows")
 
     parser.add_argument("--gpus", type=names, metavar="A,B", help="these alone, by any name (default: all)")
@@ -26,6 +27,6 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import cards
 
     subject.check_report(args, cards.Cards)
-    result = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
+    result = cards.of(subject.planned(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
     subject.deliver(args, result)
     return 0

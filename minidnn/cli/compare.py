@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     subject.arguments(
         parser, "policies", "budget", "host_budget", "ring", "device", "costs", "format", "state", "gpu", "ranks",
-        "facts", "seed", "json", "trace", "arena",
+        "facts", "seed", "torch", "json", "trace", "arena",
     )  # fmt: skip
     parser.add_argument(
         "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 300; more if a step is short)"
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, compare.Comparison)
     subject.check_steps(args)
-    job = subject.read(args)
+    job = subject.planned(args)
     result = compare.of(job, args.policies or (), args.steps, lambda text: None if args.json else status(text))
 
     def show() -> None:

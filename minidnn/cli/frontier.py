@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     subject.arguments(
         parser, "policies", "budget", "host_budget", "device", "costs", "format", "state", "gpu", "ranks", "facts",
-        "json",
+        "torch", "json",
     )  # fmt: skip
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
@@ -38,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
     subject.check_report(args, frontier.Frontier)
     if args.budget is not None and not args.step:
         raise InvalidInput("--budget: a frontier asks many budgets; with --step SIZE, this one and two beside it")
-    result = frontier.of(subject.read(args), args.policies or (), args.points, args.step, status)
+    result = frontier.of(subject.planned(args), args.policies or (), args.points, args.step, status)
     subject.deliver(args, result)
     return 0

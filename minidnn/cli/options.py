@@ -86,6 +86,10 @@ OWN: dict[str, tuple[Option, ...]] = {
             "arena", "draw the arena as a map, each tensor at its offset over time: a page (.html) or a picture (.svg, "
             ".png)", "text", "FILE", FILES,
         ),
+        Option(
+            "torch", "FILE is a Python file and a function of it (FILE.py:make) that returns a module of PyTorch, the "
+            "arguments of a step, the loss, and the optimizer; docs/howto/will-it-fit.md", "switch", group=FILES,
+        ),
         Option("json", "print one JSON document on standard output and nothing else there", "switch", group=FILES),
     ),
 }  # fmt: skip
@@ -117,7 +121,7 @@ _TOGETHER = {
 # The options that decide a plan, besides the batch: those of `plan`.
 PLANNED = (
     *(option.name for option in OPTIONS if option.kind != "value" and option.plans and option.name != "ranks"),
-    "policies", "device", "gpu", "set", "loss", "modules", "ranks_several",
+    "policies", "device", "gpu", "set", "loss", "modules", "ranks_several", "torch",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from minidnn.visible import say, status
 
 if TYPE_CHECKING:
     from minidnn.api.plan import Plans
-    from minidnn.jobs.job import Job
+    from minidnn.jobs.plannable import Plannable
 
 REFUSED = 2  # the exit code if no policy keeps the budget; if some policies keep it and others do not, it is 0
 
@@ -29,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn plan lenet --policy best --budget 6MiB --gpu k40 --save lenet.plan",
         "minidnn plan net.yaml --import far.py --policy far --listing",
         "minidnn plan resnet50 --gpu rtx3060 --budget 4GiB --trace step.json --arena arena.html",
+        "minidnn plan train.py:make --torch --gpu rtx4090 --policies liveness,best --budget 12GiB",
         "minidnn plan resnet50 --gpu h100 --ranks 1,2,4,...,1024 --link 8xnvlink4+ib100 --report scaling.svg",
     )
     subject.arguments(parser, *PLANNED, "json", "trace", "arena")
@@ -46,10 +47,10 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, plan.Plans)
     subject.check_steps(args)
-    job = subject.read(args)
-    policies = subject.policies_of(args) or [job.setting.policy]
     if args.ranks is not None and len(args.ranks) > 1:
-        return _scaling(args, job, policies)
+        return _scaling(args)
+    job = subject.planned(args)
+    policies = subject.policies_of(args) or [job.setting.policy]
     if args.save:
         return _save(args, job, policies)
     result = plan.of(job, policies)
@@ -68,16 +69,18 @@ def run(args: argparse.Namespace) -> int:
     return 0 if any(r.fits for r in result.results) else REFUSED
 
 
-def _scaling(args: argparse.Namespace, job: Job, policies: list[str]) -> int:
+def _scaling(args: argparse.Namespace) -> int:
     """The speed on several numbers of ranks."""
     from minidnn.api import scaling
     from minidnn.errors import InvalidInput
 
+    subject.check_nets(args, "--ranks")
     taken = {"--save": args.save, "--listing": args.listing, "--trace": args.trace, "--arena": args.arena}
     if flag := next((flag for flag, value in taken.items() if value), None):
         raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
     scaling.checked(args.ranks)
-    result = scaling.of(job, policies, args.ranks, status)
+    job = subject.read(args)
+    result = scaling.of(job, subject.policies_of(args) or [job.setting.policy], args.ranks, status)
     subject.deliver(args, result)
     return 0 if any(row.fits for row in result.rows) else REFUSED
 
@@ -94,12 +97,16 @@ def _show(args: argparse.Namespace, plans: Plans) -> None:
     report.show(plans.rows, f"{plans.title}. {plans.notes}", why=not pictured)
     if args.gpu is None and (card := beside_arena(open_device(plans.job.setting.device))):
         say(card)
+    plans.show_peaks()
     for r in plans.results:
-        if r.refused is None:
+        if r.refused is None and plans.document.peaks is None:
             report.show_peak(r.policy, r.schedule)
+        if r.refused is None and r.policy in plans.rams:
             say(f"{r.policy}: RAM in a run about {plans.rams[r.policy]}")
             if args.gpu is None and (refused := plans.rams[r.policy].refusal(r.policy)):
                 say(f"minidnn: a run here would be refused: {refused}", file=sys.stderr)
+    if plans.document.pytorch:
+        report.show_pytorch(plans.document.pytorch)
     if text is not None:
         refusal.show(text)
 
@@ -116,7 +123,7 @@ def _list(plans: Plans) -> None:
                 say(line)
 
 
-def _save(args: argparse.Namespace, job: Job, policies: list[str]) -> int:
+def _save(args: argparse.Namespace, job: Plannable, policies: list[str]) -> int:
     """Make the plan, prove it and write it. A plan that does not keep the budget is not written."""
     from minidnn.api import header
     from minidnn.errors import InvalidInput

@@ -15,7 +15,7 @@ from minidnn.cli.values import positive
 from minidnn.visible import say, status
 
 if TYPE_CHECKING:
-    from minidnn.jobs.job import Job
+    from minidnn.jobs.plannable import Plannable
     from minidnn.jobs.search import Try
 
 SECONDS = 600
@@ -25,12 +25,13 @@ SIDE = 32  # pixels: as in jobs/sized.py
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "minidnn search --max batch resnet50 --gpu titan_x --budget 4GiB --policies liveness,best",
+        "minidnn search --max batch train.py:make --torch --gpu rtx3060 --policies liveness,best",
         "minidnn search --max size unet --batch 1 --gpu a100 --policy best",
         "minidnn search --max depth resnet --batch 16 --gpu k40 --policy superneurons --step 12",
     )
     subject.arguments(
         parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "state", "gpu", "ranks",
-        "facts", "json",
+        "facts", "torch", "json",
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "size", "depth"),
@@ -52,14 +53,16 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import search
 
     subject.check_report(args, search.Search)
+    if args.max != "batch":
+        subject.check_nets(args, f"--max {args.max}")
 
     deliver = partial(subject.deliver, args)
 
     def tell(policy: str, budget: int, attempt: Try) -> None:
         say(_attempt(args.max, policy, attempt, budget), file=sys.stderr, flush=True)
 
-    def read(file: object) -> Job:
-        return subject.read(argparse.Namespace(**{**vars(args), "file": file}))
+    def read(file: object) -> Plannable:
+        return subject.planned(argparse.Namespace(**{**vars(args), "file": file}))
 
     policies = subject.policies_of(args)
     deliver(search.of(args.file, read, args.max, policies, args.step, args.seconds, tell, status, deliver))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import FILES, common, given, group, opened, shapes, solver_fields
+from minidnn.cli.options import FILES, common, given, group, of_cuda, opened, shapes, solver_fields
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from minidnn.api.time import LayerTimes
     from minidnn.jobs.job import Job
     from minidnn.jobs.nets import Nets
+    from minidnn.jobs.plannable import Plannable
     from minidnn.jobs.setting import Setting
     from minidnn.nets.net import Net
 
@@ -37,6 +38,36 @@ def read(args: argparse.Namespace) -> Job:
         args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting),
         solver_fields(args), args.loss, shapes(args),
     )  # fmt: skip
+
+
+def planned(args: argparse.Namespace) -> Plannable:
+    """What the arguments name to be planned: a job, or with --torch a module's."""
+    return modules(args)(args.file, args.batch) if args.torch else read(args)
+
+
+def check_nets(args: argparse.Namespace, flag: str) -> None:
+    """Raise InvalidInput if an option that is for nets stands beside --torch."""
+    from minidnn.errors import InvalidInput
+
+    if args.torch:
+        raise InvalidInput(f"{flag} is for minidnn's own nets, and not for a module of PyTorch: leave it out")
+
+
+# options of nets that are no keywords of a run, by what argparse calls them
+OF_NETS = ("set", "loss", "shape", "ignore_unknown", "no_fusion")
+
+
+def modules(args: argparse.Namespace) -> Callable[[Any, int | None], Plannable]:
+    """Reads FILE.py:FUNCTION at a batch, as --torch has it. Raises InvalidInput for options that it has no use for."""
+    from minidnn.jobs.job import warn
+    from minidnn.torch.job import TorchJob
+    from minidnn.torch.making import made
+
+    for flag in [*of_cuda(args), *(f"--{name.replace('_', '-')}" for name in OF_NETS if getattr(args, name, None))]:
+        check_nets(args, flag)
+    keywords = given(args)
+    gpu = getattr(args, "gpu", None)
+    return lambda source, batch: TorchJob.of(made(source, batch, warn), keywords, gpu, batch)
 
 
 def weights(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,7 @@ from minidnn.programs.build import build
 from minidnn.programs.fusion import Fuses
 from minidnn.programs.host_residents import STATES
 from minidnn.programs.spec import TrainSpec
+from minidnn.results.policies import EagerRow
 from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.visible import say
 
@@ -65,6 +66,9 @@ class Job:
     asked:     the batch size that the caller names; None: the files'
     host_assumed: whether the setting's host budget is one that nobody named
     several: whether ops have several algorithms to choose from
+    assumed: what is assumed on any device, in sentences
+    whole:   whether ops run as a whole alone, never in parts of the batch
+    places:  lines of a user's source that ops come from: none
     """
 
     nets: Nets
@@ -78,6 +82,9 @@ class Job:
     asked: int | None = None
     host_assumed: bool = False
     several: bool = True
+    assumed: str = ""
+    whole: bool = False
+    places: None = None
 
     @classmethod
     def of(cls, nets: Nets, setting: Setting, gpu: str | None = None, phases: tuple[str, ...] | None = None) -> Job:
@@ -256,6 +263,10 @@ class Job:
     def told(self, costs: Costs) -> str:
         """Where the seconds of the costs come from, in sentences."""
         return told(costs, self.format)
+
+    def beside(self) -> list[EagerRow]:
+        """What PyTorch itself takes: it knows no nets."""
+        return []
 
     def command(self, policy: str) -> Asked:
         """The command that plans it under this policy, and what can be changed of that."""

@@ -17,7 +17,7 @@ from minidnn.memory.execution.trace import Trace, copied
 from minidnn.memory.joint.bound import Bound
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.joint.variants import ProgramVariants
-from minidnn.memory.planning import ENDLESS, arrange
+from minidnn.memory.planning import ENDLESS, ROUNDING, arrange
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Program
 from minidnn.visible import say_once
@@ -93,7 +93,15 @@ class Outcome:
         """Take these seconds as the bound. It holds for plans within the budget whose ops all run on the device."""
         if self.refused is None and not self.schedule.plan.host_ops:
             self.bound = seconds
-            self.gap = None if not seconds else self.seconds / seconds - 1
+            self.gap = over(self.seconds, seconds)
+
+
+def over(seconds: float, bound: float | None) -> float | None:
+    """The seconds beyond a bound, as a part of it, without what rounding leaves; None: there is no bound."""
+    if not bound:
+        return None
+    part = seconds / bound - 1
+    return part if abs(part) > ROUNDING else 0.0
 
 
 def attempt(policy: str, costs: Costs, name: str, make: Callable[[], Arrangement]) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from minidnn.costs import Costs
@@ -12,6 +12,7 @@ from minidnn.jobs.ram import Residence
 from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
 from minidnn.program import Program
+from minidnn.results.policies import EagerRow
 
 
 class Plannable(Protocol):
@@ -30,6 +31,9 @@ class Plannable(Protocol):
     here:         the device of this machine that minidnn runs it on; None: it runs it on none
     host_assumed: whether the setting's host budget is one that nobody named
     several:      whether ops have several algorithms to choose from
+    assumed:      what is assumed on any device, in sentences
+    whole:        whether ops run as a whole alone, never in parts of the batch
+    places:       the lines of the user's source that ops and their tensors come from, by name; None: there is no source
     ranked:       the same, if a number of ranks is asked for; else None
     """
 
@@ -60,6 +64,12 @@ class Plannable(Protocol):
     @property
     def several(self) -> bool: ...
     @property
+    def assumed(self) -> str: ...
+    @property
+    def whole(self) -> bool: ...
+    @property
+    def places(self) -> Mapping[str, str] | None: ...
+    @property
     def ranked(self) -> Ranked | None: ...
 
     def costs(self) -> Costs:
@@ -81,6 +91,10 @@ class Plannable(Protocol):
 
     def told(self, costs: Costs) -> str:
         """What computes, and where the seconds of the costs come from, in sentences."""
+        ...
+
+    def beside(self) -> Sequence[EagerRow]:
+        """What PyTorch itself takes for the same step."""
         ...
 
     def changed(self, change: Change) -> Plannable:

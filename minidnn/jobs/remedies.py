@@ -6,7 +6,7 @@ bound costs a tenth of a second, a plan some seconds. All limits are counts, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,11 +19,12 @@ from minidnn.jobs.series import Series
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.joint.variants import least_budget
 from minidnn.memory.lowering.placement import persistent_layout
+from minidnn.memory.moment import placed
 from minidnn.memory.plan import Plan
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED, STAYING, parts
 from minidnn.memory.policies.plan_file import SUFFIX
-from minidnn.program import Program
+from minidnn.program import Program, Role
 from minidnn.results.policies import Refusal, Remedy, Worst
 
 SHARES = 0.95, 0.85  # parts of the largest batch that may fit, tried where a rough answer is enough
@@ -37,13 +38,19 @@ class Varied(Protocol):
 
 
 def remedies(
-    asked: Asked, refused: BudgetError, varied: Varied, name: str = "TRAIN", tell: Tell = lambda text: None
+    asked: Asked,
+    refused: BudgetError,
+    varied: Varied,
+    name: str = "TRAIN",
+    tell: Tell = lambda text: None,
+    places: Mapping[str, str] | None = None,
 ) -> Refusal:
     """Try the changes that could make the refused command fit. What fits is in the order of the tries; what does not,
     the nearest first.
 
     name:   the program whose steps are foreseen
     tell:   is called with what is being tried
+    places: the lines of the user's source that ops and tensors come from, by name
     """
     search = _Search(asked, refused, varied, name, tell)
     if isinstance(refused, RingError):
@@ -55,9 +62,11 @@ def remedies(
     fits = [one for one in search.tried if one.fits]
     vain = sorted((one for one in search.tried if not one.fits), key=lambda one: one.peak_bytes)
     return Refusal(
-        policy=asked.policy, why=str(refused), worst=None if refused.worst is None else Worst(**refused.worst.row()),
+        policy=asked.policy, why=str(refused),
+        worst=None if refused.worst is None else Worst(**placed(refused.worst.row(), places or {})),
         limit_bytes=search.limit, host=refused.host, reached_bytes=refused.smallest, least_bytes=search.known,
-        carried_bytes=search.persistent, largest_batch=search.largest_batch, remedies=fits, in_vain=vain,
+        carried_bytes=search.persistent, carried_stays=search.stays, largest_batch=search.largest_batch,
+        remedies=fits, in_vain=vain,
     )  # fmt: skip
 
 
@@ -67,7 +76,9 @@ class _Search:
         programs, self.costs = varied(Change())
         self.limit = self.costs.memory if asked.budget is None else asked.budget
         self.known = None if refused.host else self.least(programs, self.costs)  # bytes
-        self.persistent = persistent_layout(*synchronous(programs)).nbytes
+        batch = sum(t.nbytes for t in {t for p in programs for t in p.held if t.role is Role.INPUT})
+        self.persistent = persistent_layout(*synchronous(programs)).nbytes - batch
+        self.stays = any(program.held for program in programs)
         self.largest_batch: int | None = None
         self.tried: list[Remedy] = []
         self.better = BUDGETED if asked.policy != BUDGETED else None

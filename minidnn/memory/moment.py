@@ -6,7 +6,7 @@ leave, but the plan keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -127,6 +127,12 @@ def moment(schedule: Schedule, point: Point, costs: Costs) -> Moment:
         schedule.program.name, compute.op.name, point, len(schedule.plan.order), tuple(result), compute.algorithm,
         costs.least_memory(compute.op),
     )  # fmt: skip
+
+
+def placed(moment: dict[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a `Worst`, with the lines of the source that its op and its tensors come from."""
+    residents = [{**r, "place": places.get(r["name"])} for r in moment["residents"]]
+    return {**moment, "place": places.get(moment["op"]), "residents": residents}
 
 
 def by_role(schedule: Schedule) -> dict[str, int]:

@@ -14,7 +14,7 @@ from minidnn.memory.execution.lives import Life, busy_spans, lives, shared
 from minidnn.memory.moment import ROLES as KINDS
 from minidnn.memory.schedule import Buffer
 from minidnn.report.draw import LEFT, PLOT, RIGHT, ROLES, STYLE, WIDTH, byte_ticks, legend, ticks
-from minidnn.report.markup import escape
+from minidnn.report.markup import escape, noted
 from minidnn.report.page import key
 from minidnn.report.page import page as framed
 from minidnn.report.step import Step
@@ -47,12 +47,10 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
 
     budget: bytes that are allowed; None: no line. notes: where the seconds come from"""
     scale, result = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
-    words, extra = legend(_kinds(steps, result), LEFT, 62)
-    head = (
-        f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>'
-        f'<text class="soft" x="{LEFT}" y="49">{escape(notes)}</text>'
-    )
-    top = 62 + extra + 4
+    note, more = noted(notes, LEFT)
+    words, extra = legend(_kinds(steps, result), LEFT, 62 + more)
+    head = f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>{note}'
+    top = 62 + more + extra + 4
     drawn = [
         f'<g transform="translate(0 {top + i * (HEAD + HEIGHT + BELOW)})">{_map(s, each, scale, budget)}</g>'
         for i, (s, each) in enumerate(zip(steps, result, strict=True))

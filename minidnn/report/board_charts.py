@@ -14,7 +14,7 @@ from minidnn.memory.policies import BUDGETED
 from minidnn.report import palette
 from minidnn.report.board import budget, budgets, cell_sentence, named, of
 from minidnn.report.draw import STYLE
-from minidnn.report.markup import escape
+from minidnn.report.markup import escape, noted
 from minidnn.report.plot import coloured
 
 Row = Mapping[str, Any]
@@ -25,6 +25,7 @@ GAPS = (0.0, 0.02, 0.1, 0.3, 1.0, 3.0, 10.0)
 FINE = 0.02  # the part beyond the bound up to which heights grow nearly evenly
 COLUMNS = 3  # of a picture with all of them
 HEAD, LEGEND = 64, 20  # pixels of its title, and of a line of its legend
+LETTER = 6.8  # pixels of a letter of its note, about
 
 SAYS = "Time over the bound against the budget; in red: policies that are refused there."
 DASHES = ("", "6 3", "2 3")
@@ -116,7 +117,9 @@ def picture(document: Mapping[str, Any], title: str, note: str) -> str:
         place = f"translate({10 + WIDTH * (number % columns)} {top + HEIGHT * (number // columns)})"
         out.append(f'<g transform="{place}">{chart(contest, of(document, contest), look)}</g>')
     high = top + HEIGHT * math.ceil(len(contests) / columns) + 22
-    out.append(f'<text class="soft" x="14" y="{high - 10}">{escape(note)}</text>')
+    text, more = noted(note, 14, high - 10, int(wide / LETTER))
+    out.append(text)
+    high += more
     frame = f'xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
     head = f'<style>{STYLE}</style><rect class="paper" width="{wide}" height="{high}" rx="8"/>'
     body = "\n".join(out)

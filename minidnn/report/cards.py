@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from minidnn.report.look import Cells, Look
-from minidnn.report.table import duration, size
+from minidnn.report.table import duration, rate, size
 
 Row = Mapping[str, Any]  # of results/budgets.py
 HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with endless memory", "slower", "samples/s", "what")
@@ -39,7 +39,7 @@ def sentences(document: Row) -> list[str]:
 
 def _line(r: Row) -> list[str]:
     slower = "–" if r["step_seconds"] is None else f"{r['step_seconds'] / r['free_seconds'] - 1:.1%}"
-    speed = "–" if r["samples_per_second"] is None else f"{r['samples_per_second']:.4g}"
+    speed = "–" if r["samples_per_second"] is None else rate(r["samples_per_second"])
     return [
         r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]),
         size(r["host_bytes"]), duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from minidnn import sizes
-from minidnn.report.markup import escape
+from minidnn.report.markup import escape, noted
 from minidnn.report.palette import of_pictures
 from minidnn.report.panel import KINDS, LANES, Bar, Panel
 from minidnn.report.table import duration
@@ -306,13 +306,10 @@ def picture(panels: Sequence[Panel], budget: int | None, heading: str, notes: st
     """One SVG file: the heading, the notes, a legend and every policy's panel."""
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
-    key, extra = legend(kinds(panels), LEFT, 62)
-    top = 62 + extra + 8
-    parts = [
-        f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>',
-        f'<text class="soft" x="{LEFT}" y="49">{escape(notes)}</text>',
-        key,
-    ]
+    note, more = noted(notes, LEFT)
+    key, extra = legend(kinds(panels), LEFT, 62 + more)
+    top = 62 + more + extra + 8
+    parts = [f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>', note, key]
     for p in panels:
         parts.append(draw_panel(p, scale, budget, base, top))
         top += panel_height(p)

@@ -62,8 +62,6 @@ POLICIES = {
     "poet": ("#7d4a1f", "#c99a6b"),
     "sqrt_n": ("#1f93b8", "#74c8e8"),
     "recompute_cheap": ("#504994", "#807dc1"),
-    "checkpoint_blocks": ("#3d7a2a", "#93c47d"),
-    "selective": ("#7a3f8f", "#c48bd8"),
 }
 
 # the frame of a page: its ground, the cards on it, texts and rules

@@ -8,7 +8,7 @@ from itertools import cycle, pairwise
 
 from minidnn.report import palette
 from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
-from minidnn.report.markup import escape
+from minidnn.report.markup import escape, noted
 from minidnn.report.table import duration
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 86, 330, 52
@@ -35,13 +35,9 @@ class Plot:
 
     def __init__(self, title: str, note: str, across: Point, up: Point, names: dict[str, str]) -> None:
         self.across, self.up = across, up
-        self.head = 0 if title else HEAD
-        self.elements = [
-            f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>',
-            f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>',
-        ]
-        if not title:
-            self.elements.clear()
+        text, more = noted(note, LEFT)
+        self.head = -more if title else HEAD
+        self.elements = [f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>', text] if title else []
         self.top = TOP - self.head + LEGEND * self._legend(names)
         self.bottom = self.top + HEIGHT
         self._axes()

@@ -9,6 +9,7 @@ from minidnn import sizes
 from minidnn.measuring.load import BUSY
 from minidnn.measuring.spread import FEWEST, Spread
 from minidnn.memory.schedule import Schedule
+from minidnn.report.draw import ROLES
 from minidnn.report.table import console_of, duration, left_out, plain, rate, size
 
 Row = Mapping[str, Any]
@@ -121,6 +122,12 @@ def equal(rows: Sequence[Row]) -> list[str]:
 
 
 # heading -> the text of its cell in a row
+SHOWN = 8  # tensors of a peak that are shown by name
+# what people who hold a module of PyTorch call the roles
+OF_MODULES = {
+    **ROLES, "weights": "parameters", "weight_gradients": "parameters' gradients", "feature_maps": "activations",
+    "gradients": "activations' gradients", "workspace": "scratch",
+}  # fmt: skip
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "policy": lambda r: r["policy"],
     "fits": lambda r: "yes" if r["fits"] else "refused",
@@ -222,6 +229,47 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None, why: 
             console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
     if any(row.get("why") for row in rows):
         console.print(REFUSED, soft_wrap=True)
+
+
+def show_roles(peak: Row, role_bytes: Mapping[str, int]) -> None:
+    """Print the moment of a plan at which most bytes live: the bytes by role, and the largest tensors, each with the
+    line of the source that makes it."""
+    at = f"{peak['op']} ({peak['place']})" if peak["place"] else peak["op"]
+    residents = sorted(peak["residents"], key=lambda r: -r["tensor_bytes"])
+    named, rest = residents[:SHOWN], residents[SHOWN:]
+    lines = [[r["name"], OF_MODULES[r["role"]], sizes.text(r["tensor_bytes"]), r["place"] or ""] for r in named]
+    if rest:
+        lines.append([f"and {len(rest)} more", "", sizes.text(sum(r["tensor_bytes"] for r in rest)), ""])
+    title = f"{peak['policy']}: most bytes live, {sizes.text(peak['live_bytes'])}, at {at}"
+    by = ", ".join(f"{OF_MODULES[role]} {sizes.text(n)}" for role, n in role_bytes.items() if n)
+    plain(["tensor", "role", "bytes", "made at"], lines, f"{title}: {by}")
+
+
+def of_pytorch(rows: Sequence[Row]) -> str:
+    """What PyTorch itself takes for the same step, in a sentence; empty if that is not known."""
+    parts = []
+    for r in rows:
+        reserved = f" ({size(r['reserved_bytes'])} reserved)" if r["reserved_bytes"] else ""
+        parts.append(f"{_way(r)} {size(r['most_bytes'])}{reserved}")
+    return f"PyTorch itself, foreseen: {', '.join(parts)}." if parts else ""
+
+
+def _way(r: Row) -> str:
+    blocks = r["blocks"]
+    return f"{r['pytorch_way']} of each of {len(blocks)} blocks ({blocks[0]}, ...)" if blocks else str(r["pytorch_way"])
+
+
+def show_pytorch(rows: Sequence[Row]) -> None:
+    """Print what PyTorch itself takes for the same step."""
+    lines = []
+    for r in rows:
+        lines.append([_way(r), size(r["most_bytes"]), size(r["reserved_bytes"])])
+    headings, title = ["what", "peak", "reserved"], "PyTorch itself, foreseen"
+    if all(r["reserved_bytes"] is None for r in rows):
+        headings, lines = headings[:2], [line[:2] for line in lines]
+    else:
+        title += "; reserved: as CUDA's caching allocator rounds"
+    plain(headings, lines, title)
 
 
 def show_peak(policy: str, schedule: Schedule) -> None:

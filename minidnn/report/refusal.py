@@ -57,7 +57,8 @@ def show_worst(worst: Row, limit: int) -> None:
     """Print the tensors that are live at the worst moment, and why (`Moment.row`). Each bar begins where the one before
     ends; a line marks the limit."""
     live = worst["live_bytes"]
-    where = f"{worst['op']}, op {worst['number']} of {worst['ops']} of {worst['program']}"
+    op = worst["op"] + (f" ({worst['place']})" if worst["place"] else "")
+    where = f"{op}, op {worst['number']} of {worst['ops']} of {worst['program']}"
     say(f"The worst moment, {where}: {sizes.text(live)} live.")
     mark = round(BAR * limit / live) if limit < live else None
     if mark is not None:
@@ -101,6 +102,10 @@ def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
 
 
 def _named(r: Row) -> str:
+    return _called(r) + (f" ({r['place']})" if r["place"] else "")
+
+
+def _called(r: Row) -> str:
     if r["read"]:
         return f"reads {r['name']}"
     if r["stays"] != "in use":
@@ -129,7 +134,8 @@ def _least(answer: Row) -> Iterator[str]:
             yield "The limit lies between the two: no plan that keeps it was found, and none is excluded."
     if answer["carried_bytes"] > limit:
         carried = sizes.text(answer["carried_bytes"])
-        why = "more than the limit: no batch helps, but a home on the host"
+        home = "" if answer["carried_stays"] else ", but a home on the host"
+        why = f"more than the limit: no batch helps{home}"
         yield f"Weights and what belongs to them take {carried}, {why}."
     elif answer["largest_batch"] == 0:
         yield "With nothing else changed, no plan of ops as a whole keeps the limit, even at a batch of 1."

@@ -47,7 +47,9 @@ def rate(per_second: float) -> str:
     return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
 
 
-WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives", "class", "then")  # headings of columns of words
+WORDY = (
+    "what", "algorithm", "available", "type", "bottoms", "gives", "class", "then", "role", "made at",
+)  # headings of columns of words  # fmt: skip
 LONGEST = 24  # characters; a longer word may be folded
 PIPED = 200  # characters of a line in a pipe or a file, unless COLUMNS says otherwise
 

@@ -103,6 +103,7 @@ class Resident(Record):
     )
     read: bool = Field(description="whether the op reads it, and does not write there")
     over: str = Field(description="the tensor whose bytes the op overwrites with this one")
+    place: str | None = None
 
 
 class Worst(Record):
@@ -110,6 +111,7 @@ class Worst(Record):
 
     program: str
     op: str
+    place: str | None = None
     number: int = Field(description="the number of the execution in the step, from 1")
     ops: int
     live_bytes: int = Field(description="bytes that live at that moment")
@@ -119,6 +121,23 @@ class Worst(Record):
     leanest_algorithm: str = Field(description="the op's algorithm of least workspace")
     leanest_workspace_bytes: int = Field(description="bytes of scratch that it needs")
     residents: list[Resident] = Field(description="the tensors on the device at that moment")
+
+
+class Peak(Worst):
+    """The moment of a plan at which most bytes live."""
+
+    policy: str
+
+
+class EagerRow(Record):
+    """What PyTorch itself takes for the same step, foreseen."""
+
+    pytorch_way: str = Field(description="`eager`, or `checkpoint`: each repeated block under torch.utils.checkpoint")
+    most_bytes: int = Field(description="bytes that PyTorch takes at most at once, by exact sizes")
+    reserved_bytes: int | None = Field(
+        description="bytes that CUDA's caching allocator would reserve for it; null for a step on the cpu"
+    )
+    blocks: list[str] = Field(description="the modules that are blocks, by their paths")
 
 
 class Remedy(Record):
@@ -148,6 +167,7 @@ class Refusal(Record):
     carried_bytes: int = Field(
         description="bytes of weights, optimizer state and statistics, whose number no batch changes"
     )
+    carried_stays: bool = Field(default=False, description="whether the carried bytes can have no home on the host")
     largest_batch: int | None = Field(
         description="by the bound no larger batch has a plan of ops as a whole within the limit; 0: none has; "
         "null: not known"
@@ -165,6 +185,12 @@ class Plans(NetDocument):
         default=None,
         description="the answer to the refused budget: why, and what would fit; null where nothing was refused,"
         " or where several policies were asked",
+    )
+    peaks: list[Peak] | None = Field(
+        default=None, description="of a module of PyTorch, the moment of each policy's plan at which most bytes live"
+    )
+    pytorch: list[EagerRow] | None = Field(
+        default=None, description="of a module of PyTorch, what PyTorch itself takes, foreseen"
     )
 
 

@@ -26,6 +26,7 @@ WORDS = {
     "ranks": "devices that train together; null where nobody has asked for ranks",
     "budget_bytes": "bytes of the device that may be used",
     "host_budget_bytes": "bytes of the host that tensors off the device may use",
+    "place": "the line of the module's source that it comes from; null where nobody knows",
     # memory
     "peak_bytes": "bytes of the arena, which all programs of the net share: the device allocates it, and a budget "
     "limits it. Where nothing fits: the least that was found",

@@ -97,7 +97,9 @@ def _chosen(path: Path, module: ModuleType, name: str | None) -> type[Net] | Net
         if name in known:
             return known[name]  # type: ignore[no-any-return]
         if name in vars(module):
-            raise InvalidInput(f"{path}:{name} is a {type(vars(module)[name]).__name__}, and no minidnn.Net")
+            own = vars(module)[name]
+            hint = ": one that makes a module of PyTorch takes --torch" if inspect.isfunction(own) else ""
+            raise InvalidInput(f"{path}:{name} is a {type(own).__name__}, and no minidnn.Net{hint}")
         what = f"; it has {', '.join(known)}" if known else ""
         raise InvalidInput(f"{path}: there is no net {name!r}{near(name, known)}{what}")
     own = {key: value for key, value in known.items() if _is_class(value) and value.__module__ == module.__name__}

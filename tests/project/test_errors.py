@@ -20,12 +20,14 @@ INNER = {
     "NotCompiled",
     "DnnlError",
     "NotOffered",
+    "Unlike",
     "Impossible",
     "NoSolver",
     "Unsolved",
     "TooLong",
     "Full",
     "Refused",
+    "Ended",
 }
 
 

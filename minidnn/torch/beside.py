@@ -1,0 +1,51 @@
+"""What calls take beside their results, for plans.
+
+Nothing is run for it: what was measured before is known, else a table tells (scratch/). Of what is in no table nothing
+is known, and no bytes are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minidnn.errors import few
+from minidnn.jobs import gpus
+from minidnn.sizes import text
+from minidnn.torch.capture import extents
+from minidnn.torch.scratch import KEPT, TABLE, UNKNOWN, Call, Found, Scratch
+from minidnn.torch.scratch.cuda import CAPABILITY, HOPPER
+from minidnn.torch.tracing import Traced
+
+LATER = "Hopper", "Blackwell"  # architectures whose products have cuBLAS's larger workspace
+NOTHING = 0  # bytes that may be taken to measure
+TOLD = {KEPT: "measured before", TABLE: "by a table", UNKNOWN: "in no table, counted as 0"}
+
+
+class Beside:
+    """gpu: the GPU that is simulated; None: the CPU. lasting: bytes that a library takes once, and keeps"""
+
+    def __init__(self, gpu: str | None) -> None:
+        later = gpu is not None and any(name in gpus.gpu(gpu).title for name in LATER)
+        device = "cpu" if gpu is None else "cuda"
+        self._scratch = Scratch(device, limit=NOTHING, capability=HOPPER if later else CAPABILITY)
+        self.lasting = self._scratch.lasting
+        self._found: list[tuple[str, Found]] = []  # of the last graph: the operator, and what it takes
+
+    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+        """Bytes beside the results of a call of PyTorch."""
+        return self._scratch.of([Call.of(func, args, kwargs)])[0].nbytes
+
+    def of(self, traced: Traced) -> Mapping[str, Found]:
+        """What each call of a graph takes, as a capture asks for it."""
+        result = extents(traced, self._scratch)
+        self._found = [(str(n.target), result[n.name]) for n in traced.graph.graph.nodes if n.name in result]
+        return result
+
+    def told(self) -> str:
+        """Where the bytes come from, in a sentence; empty if there are none to speak of."""
+        count = {origin: sum(found.origin == origin for _, found in self._found) for origin in TOLD}
+        parts = [f"{count[origin]} {words}" for origin, words in TOLD.items() if count[origin]]
+        if lacking := sorted({name for name, found in self._found if found.origin == UNKNOWN}):
+            parts[-1] += f" ({few(lacking, 3)})"
+        lasting = f"; cuBLAS keeps {text(self.lasting)}" if self.lasting else ""
+        return f"Scratch of calls: {', '.join(parts)}{lasting}." if parts else ""
