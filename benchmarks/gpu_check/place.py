@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from itertools import repeat
 from multiprocessing import get_context
@@ -52,6 +53,10 @@ class Place:
     tight_nets = (("vgg19", 256), ("resnet152", 64))
     planned = ("vgg19", "resnet50", "googlenet", "alexnet")  # nets whose cuDNN plans item h compares
     policy_nets: tuple[str, ...] = ("lenet", "residual", "inception", "chain", "diamond", "nested")
+    # (net of tests/torch/nets, batch) and shares of item t; the ring of its steps
+    torch_nets: tuple[tuple[str, int], ...] = (("gpt2", 64), ("vit", 64), ("convnext", 64))
+    torch_shares: tuple[int, ...] = (60, 30)
+    torch_ring = "256MiB"
 
     def __init__(self) -> None:
         self._devices: dict[bool, CudaDevice] = {}
@@ -131,6 +136,19 @@ class Place:
 
         settle(tf32)
 
+    # ---- steps of PyTorch modules
+
+    def torch_steps(self, step: Any, library: Any = None) -> AbstractContextManager[object]:
+        """A context for calls of a step."""
+        return nullcontext()
+
+    def torch_addresses(self) -> Any:
+        """The allocator of planned addresses, in PyTorch's place."""
+        from minidnn.torch.addresses.api import installed, planned_addresses
+
+        planned_addresses()
+        return installed()
+
     # ---- memory and code
 
     def total_memory(self) -> int:
@@ -195,6 +213,9 @@ class Rehearsal(Place):
     tight_nets = (("tests/residual", 4),)
     planned = ("tests/lenet",)
     policy_nets = ("lenet",)
+    torch_nets = (("vgg", 4),)
+    torch_shares = (90,)
+    torch_ring = "4MiB"
 
     def _open(self, tf32: bool) -> CudaDevice:
         from tests.support.cuda.fake import fake_device
@@ -212,6 +233,21 @@ class Rehearsal(Place):
 
         torch.set_num_threads(1)  # on small arrays several threads only wait for one another
         super().settle(tf32)
+
+    def torch_steps(self, step: Any, library: Any = None) -> AbstractContextManager[object]:
+        from tests.torch.imitation_host import imitated
+
+        return imitated(step, library)
+
+    def torch_addresses(self) -> Any:
+        from minidnn.torch.addresses import api
+        from minidnn.torch.addresses.library import library
+        from tests.torch.driver import Driver
+
+        result, driver = library(), Driver(8 << 30)
+        result.setup(driver.take, driver.give)
+        api._installed.append(result)
+        return result
 
     def total_memory(self) -> int:
         return self.device().api.memory  # type: ignore[attr-defined]

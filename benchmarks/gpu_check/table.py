@@ -23,6 +23,7 @@ TITLES = {
     "g": "The link",
     "d": "Iteration time and peak memory beside PyTorch",
     "e": "In a tight budget, beside PyTorch",
+    "t": "Steps of PyTorch modules",
     "b": "Every policy leaves the bytes of baseline",
     "p": "Every op kind and algorithm against the reference, in float16",
     "k": "Beside torch.compile",
