@@ -116,8 +116,7 @@ class _Walk:
                 return False
         return (
             all(len(held) == len(keys) for held, keys in self.sizes)
-            and all(len(held) == len(was) for held, was in self.sequences)
-            and all(_alike(held, was) for held, was in self.sequences)
+            and all(_as_it_was(held, was) for held, was in self.sequences)
             and all(_content(cell) is value or _equal(_content(cell), value) for cell, value in self.cells)
             and all(array.tobytes() == was for array, was in self.arrays)
         )
@@ -130,7 +129,7 @@ class _Walk:
         ]  # fmt: skip
         for held, keys in self.sizes:
             result += [self._join(self.names.get(id(held), ""), key) for key in held if key not in keys]
-        changed = [held for held, was in self.sequences if len(held) != len(was) or not _alike(held, was)]
+        changed = [held for held, was in self.sequences if not _as_it_was(held, was)]
         changed += [c for c, value in self.cells if _content(c) is not value and not _equal(_content(c), value)]
         changed += [array for array, was in self.arrays if array.tobytes() != was]
         return [*result, *(self.names[id(x)] for x in changed)]
@@ -144,9 +143,9 @@ class _Walk:
             if isinstance(held, dict) and _get(held, key) is not value:
                 held[key] = value
         for held, was in self.sequences:
-            if isinstance(held, list) and (len(held) != len(was) or not _alike(held, was)):
+            if isinstance(held, list) and not _as_it_was(held, was):
                 held[:] = was
-            elif isinstance(held, set) and held != set(was):
+            elif isinstance(held, set) and not _as_it_was(held, was):
                 held.clear()
                 held.update(was)
         for cell, value in self.cells:
@@ -203,7 +202,7 @@ class _Walk:
         if isinstance(value, list | tuple | set | frozenset | deque):
             return self._sequence
         if isinstance(value, FunctionType):
-            return self._function if _users(value.__code__.co_filename) else None
+            return self._function if _watched(value.__code__.co_filename) else None
         if isinstance(value, MethodType | partial | staticmethod | classmethod | property):
             return self._wrapped
         if isinstance(value, np.ndarray):
@@ -239,10 +238,10 @@ class _Walk:
     def _entries(self, held: Any, name: str, keys: list[Any]) -> None:
         self.names[id(held)] = name
         self.sizes.append((held, tuple(held)))
-        self.entries += [(held, key, held[key]) for key in keys]
+        self.entries += [(held, key, _get(held, key)) for key in keys]
         if name.endswith("hooks"):
             for key in keys:
-                self.visit(held[key], name)
+                self.visit(_get(held, key), name)
 
     def _mapping(self, value: Any, name: str) -> None:
         if len(value) > MOST:
@@ -286,8 +285,8 @@ class _Walk:
         if (id(held), key) not in self.known:
             self.known[id(held), key] = held  # type: ignore[index]
             self.names.setdefault(id(held), "")
-            self.entries.append((held, key, held[key]))
-            self.visit(held[key], key)
+            self.entries.append((held, key, _get(held, key)))
+            self.visit(_get(held, key), key)
 
     def _wrapped(self, value: Any, name: str) -> None:
         for key in ("__func__", "__self__", "func", "args", "keywords", "fget"):
@@ -327,9 +326,23 @@ def _equal(now: Any, was: Any) -> bool:
     return isinstance(was, PLAIN) and bool(now == was)
 
 
+def _watched(file: str) -> bool:
+    """Whether what a file's functions read is watched. An installed package keeps caches and registries of its own,
+    which are no part of a step; the attributes of its modules and of their classes are watched all the same."""
+    return _users(file) and "site-packages" not in file and "dist-packages" not in file
+
+
 def _get(held: Any, key: Any) -> Any:
-    """What is there, also in a class of dictionaries that has another `get`."""
+    """What is there, also in dictionaries of a class that makes something of it (`ACT2FN` of transformers)."""
     return dict.get(held, key, _MISSING) if isinstance(held, dict) else held.get(key, _MISSING)
+
+
+def _as_it_was(held: Any, was: tuple[Any, ...]) -> bool:
+    """Whether a sequence or a set has what it had. A set may have got classes: so libraries note what they have done
+    for a class, once."""
+    if isinstance(held, set) and held.issuperset(was):
+        return all(isinstance(x, type) for x in held.difference(was))
+    return len(held) == len(was) and _alike(held, was)
 
 
 def _alike(held: Any, was: tuple[Any, ...]) -> bool:
