@@ -112,7 +112,7 @@ class Bottleneck(nn.Module):
         return F.relu(self.body(x) + self.shortcut(x), inplace=True)
 
 
-def resnet50(batch: int = 2, size=64, classes=10) -> Case:
+def resnet50(batch: int = 16, size=64, classes=10) -> Case:
     parts = [*normed(3, 64, 7, 2, relu=nn.ReLU(inplace=True)), nn.MaxPool2d(3, 2, 1)]
     inputs = 64
     for i, depth in enumerate((3, 4, 6, 3)):
