@@ -117,7 +117,7 @@ class Step:
         self.module, self.loss, self.setting, self.share, self.state = module, loss, setting, share, state
         self.graph = graph
         self.plans: dict[Any, Planned] = {}
-        self._traces: dict[Any, Traced] = {}
+        self._traces: dict[Any, list[Traced]] = {}
         self._most: dict[str, int] = {}  # bytes that a share has stood for, by the program's name
         check_modules(module)
         self._fingerprint = Fingerprint(module, loss)
@@ -200,7 +200,9 @@ class Step:
         plain = tuple(None if isinstance(x, torch.Tensor) else _hashed(x) for x in arguments.leaves)
         own = tuple(map(_geometry, self._own))
         traced_by = (repr(arguments.tree), plain, shapes, training, self._fingerprint.state, own, _modes())
-        key = (traced_by, there)
+        traces = self._traces.setdefault(traced_by, [])
+        number = next((i for i, t in enumerate(traces) if t.holds(arguments.tensors)), len(traces))
+        key = (traced_by, number, there)
         if key not in self.plans:
             if len(self.plans) == MOST:
                 raise InvalidInput(
@@ -210,12 +212,12 @@ class Step:
                 )
             if any(t.device.type == "meta" for t in (*self._own, *arguments.tensors)):
                 raise InvalidInput("a step runs, so that its tensors need values: some are on the device 'meta'")
-            if traced_by not in self._traces:
+            if number == len(traces):
                 device_of(self.module)
                 with self._original():
-                    self._traces[traced_by] = trace(self.module, arguments, self.loss, training)
+                    traces.append(trace(self.module, arguments, self.loss, training))
             names = frozenset(name for name, has in zip(parameters, there, strict=False) if has)
-            traced = self._traces[traced_by]
+            traced = traces[number]
             self.plans[key] = self._planned(Capture.of(traced, extents(traced, self.scratch), names, self.state))
         return self.plans[key]
 
@@ -321,7 +323,9 @@ class Step:
                 self.module.__dict__["forward"] = installed
 
     def __repr__(self) -> str:
-        return f"<planned step of {type(self.module).__name__}: {len(self.plans)} plans>"
+        most = max((plan.peak for plan in self.plans.values()), default=0)
+        known = f"{len(self.plans)} plans, at most {text(most)}" if self.plans else "no plan yet"
+        return f"<step of {type(self.module).__name__} by {self.setting.policy}: {known}>"
 
 
 def _read_later(capture: Capture, schedule: Schedule) -> list[Tensor]:

@@ -67,7 +67,9 @@ class Traces:
     def _captured(self, example: Example) -> Capture:
         own = self.optimizer
         with self.ops() as device, _silent():
-            graph = trace(example.module, Arguments.of(example.args, example.kwargs), example.loss, device=device)
+            graph = trace(
+                example.module, Arguments.of(example.args, example.kwargs), example.loss, device=device, values=False
+            )
         result = Capture.of(graph, self.beside.of(graph), state=0 if own is None else own.state)
         self.works |= seconds.works(result)
         if own is not None:  # parameters and state are read and written, gradients read

@@ -29,6 +29,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minidnn.errors import InvalidInput, few
+from minidnn.torch.constants import Asked, asked, eager_paths
 from minidnn.torch.guards import CHECKPOINT, unchanged
 from minidnn.torch.installed import torch_folder, torch_module
 from minidnn.torch.layouts import corrected
@@ -98,6 +99,7 @@ class Traced:
     parameters: their names, in order; buffers: likewise
     trained:    the parameters that get a gradient: None stands for one that the loss does not depend on
     result:     the structure of what the module returns
+    asked:      the values by which it chose what to run
     """
 
     graph: torch.fx.GraphModule
@@ -109,6 +111,11 @@ class Traced:
     trained: tuple[str, ...]
     training: bool
     result: Any = None
+    asked: tuple[Asked, ...] = ()
+
+    def holds(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether the module would run the same ops for these tensors of the arguments."""
+        return all(value.holds(inputs) for value in self.asked)
 
 
 @dataclass(eq=False)
@@ -123,6 +130,8 @@ class _Recorder:
     last: bool = False  # whether the step's own backward pass has begun
     at: Place = field(default_factory=Place)  # of the op that runs
     changing: dict[Place, None] = field(default_factory=dict)  # of ops in place
+    inputs: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # the arguments that have values, by their nodes
+    asked: list[Asked] = field(default_factory=list)
 
     def begin(self, func: Any) -> None:
         """An op begins."""
@@ -158,6 +167,7 @@ def trace(
     loss: Callable[..., Any] | None = None,
     training: bool = True,
     device: str | None = None,
+    values: bool = True,
 ) -> Traced:
     """The graph of a step.
 
@@ -167,6 +177,7 @@ def trace(
               does
     device:   the device to trace for, where the tensors are elsewhere; default: each tensor's own, and for those on
               "meta" the CPU
+    values:   whether the arguments have the values of a step, so that the module may decide by them (constants.py)
 
     Raises InvalidInput where the module cannot be traced: where the values of tensors decide what runs, where a kernel
     is not known to PyTorch's fake tensors, or where the module changes itself; with the user's file and line.
@@ -176,15 +187,15 @@ def trace(
     _check(module, arguments)
     dtype = torch.float32
     try:
-        traced = _trace(module, arguments, loss, training, device, dtype)
+        traced = _trace(module, arguments, loss, training, device, dtype, values)
     except _OtherTangent as other:
         dtype = other.args[0]
-        traced = _trace(module, arguments, loss, training, device, dtype)
-    again = _trace(module, arguments, loss, training, device, dtype)
+        traced = _trace(module, arguments, loss, training, device, dtype, values)
+    again = _trace(module, arguments, loss, training, device, dtype, values)
     if (
         _difference(traced, again) is not None
     ):  # PyTorch's first fake results may be one tensor where later ones are two
-        traced, again = again, _trace(module, arguments, loss, training, device, dtype)
+        traced, again = again, _trace(module, arguments, loss, training, device, dtype, values)
     if (place := _difference(traced, again)) is not None:
         raise InvalidInput(
             f"{place}: {type(module).__name__} computes something else each time that it runs: it counts, or draws "
@@ -236,6 +247,7 @@ def _trace(
     training: bool,
     device: str | None,
     tangent: torch.dtype,
+    values: bool,
 ) -> Traced:
     torch = torch_module()
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -257,6 +269,8 @@ def _trace(
         own = {id(t): fake for t, fake in zip(real.values(), flat, strict=False)}
         args, kwargs = arguments.with_tensors(flat[len(real) : len(real) + count])
         inputs = args[: len(args) - (loss is not None)]
+        if values:
+            recorder.inputs = _with_values(flat[len(real) : len(real) + count], arguments.tensors)
         with _noting(recorder), torch.set_grad_enabled(training), _replaced(places, own):
             output = module(*inputs, **kwargs)
             value = loss(output, args[-1]) if loss is not None else output
@@ -275,11 +289,11 @@ def _trace(
             with no_autocast():  # where users call loss.backward()
                 return scalar, *torch.autograd.grad(scalar, wanted, flat[-1], allow_unused=True)
 
-    with unchanged(module, loss), _errors_read(module, recorder), _hooks(recorder):
+    with unchanged(module, loss), _errors_read(module, recorder), _hooks(recorder), eager_paths():
         graph = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*fakes)
     return Traced(
         graph, recorder.places, frozenset(recorder.backward), tuple(parameters), tuple(buffers), count, trained,
-        training, results[-1],
+        training, results[-1], tuple(recorder.asked),
     )  # fmt: skip
 
 
@@ -550,6 +564,16 @@ def _partly(kind: Any, others: frozenset[str]) -> Any:
     return Partly
 
 
+def _with_values(fakes: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> dict[Any, tuple[int, Any]]:
+    """The arguments that have values, with their places, by their nodes."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+
+    proxies = get_proxy_mode()
+    assert proxies is not None
+    nodes = [get_proxy_slot(t, proxies.tracer, None, lambda p: p.proxy.node) for t in fakes]
+    return {n: (i, t) for i, (n, t) in enumerate(zip(nodes, tensors, strict=True)) if n and t.device.type != "meta"}
+
+
 # ---- while the graph is made
 
 
@@ -567,6 +591,11 @@ def _noting(recorder: _Recorder) -> Iterator[None]:
             proxies = get_proxy_mode()
             assert proxies is not None
             recorder.begin(func)
+            if func is torch.ops.aten._local_scalar_dense.default:
+                node = get_proxy_slot(args[0], proxies.tracer, None, lambda p: p.proxy.node)
+                if (value := asked(node, recorder.inputs)) is not None:
+                    recorder.asked.append(value)
+                    return value.value
             for t in leaves((args, kwargs)):
                 if isinstance(t, torch.Tensor):
                     _check_storage(t, get_proxy_slot(t, proxies.tracer, None, lambda p: p.proxy.node), recorder)
