@@ -12,7 +12,7 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import persistent_layout, place
 from minidnn.memory.plan import OffloadInterval, Plan, complete
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import names
+from minidnn.memory.policies import SOME_NETS, names
 from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
 from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Residency, Wait, aligned
 from minidnn.program import Op, Pass, Program, Role, Tensor
@@ -211,7 +211,7 @@ def test_programs_that_look_for_a_weight_in_two_places():
         verify_all([train, test])
 
 
-@pytest.mark.parametrize("policy", names())
+@pytest.mark.parametrize("policy", sorted(set(names()) - SOME_NETS))
 def test_every_policy_arranges_programs_that_are_proved_together(policy):
     train = PROGRAMS["residual"](2)
     ops = train.ops[:4]
