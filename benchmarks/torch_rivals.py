@@ -4,7 +4,7 @@
     python -m benchmarks.torch_rivals --only gpt2 --ways eager,checkpoint,best:30
     python -m benchmarks.torch_rivals --save                              also writes benchmarks/results/torch-rivals-*
 
-gpt2 is GPT-2 small whole (12 blocks, 124 million parameters, dropout 0.1) on one row of 256 tokens, resnet50 the whole
+gpt2 is GPT-2 small whole (12 blocks, 124 million parameters, dropout 0.1) on four rows of 256 tokens, resnet50 the whole
 net on 8 images of 224 x 224. Each way runs in a process of its own:
 
     eager            PyTorch as it is
@@ -47,7 +47,7 @@ from tests.torch.nets import images, words
 from tests.torch.nets.case import Case
 
 CASES: dict[str, Callable[[], Case]] = {
-    "gpt2": lambda: words.gpt2(1, words=50257, length=256, width=768),
+    "gpt2": lambda: words.gpt2(4, words=50257, length=256, width=768),
     "resnet50": lambda: images.resnet50(8, size=224, classes=1000),
 }
 SHARES = "1", "0.5", "0.2", "0.05"
