@@ -4,8 +4,8 @@
     python -m benchmarks.torch_rivals --only gpt2 --ways eager,checkpoint,best:30
     python -m benchmarks.torch_rivals --save                              also writes benchmarks/results/torch-rivals-*
 
-gpt2 is GPT-2 small whole (12 blocks, 124 million parameters, dropout 0.1) on four rows of 256 tokens, resnet50 the whole
-net on 8 images of 224 x 224. Each way runs in a process of its own:
+gpt2 is GPT-2 small whole (12 blocks, 124 million parameters, dropout 0.1) on four rows of 256 tokens, resnet50 the
+whole net on 8 images of 224 x 224. Each way runs in a process of its own:
 
     eager            PyTorch as it is
     checkpoint       torch.utils.checkpoint around each block
