@@ -197,6 +197,7 @@ class Writer:
 
     def _forget(self, residencies: Iterable[Residency]) -> None:
         gone = {self.variable.pop(id(s)) for s in residencies if id(s) in self.variable}
+        gone.difference_update(self.variable.values())  # a later version that lies there has the same name
         views = [(key, name) for key, name in self.views.items() if key[0] in gone]
         for key, _ in views:
             del self.views[key]
