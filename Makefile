@@ -23,7 +23,7 @@ help:
 	@echo "make test-all   run all tests: those of make test, make test-rest and make test-peers, at once"
 	@echo "make test-rest  those that make test leaves out: CUDA's kernels on the CPU, sanitizers, long cases, papers"
 	@echo "make test-peers those beside PyTorch, OpenCV and other packages, which it installs into $(PEERS)"
-	@echo "make test-torch [TORCH=2.6.0]  tests of minidnn.torch with the oldest and the newest PyTorch (some GB each)"
+	@echo "make test-torch [TORCH=2.6.0]   tests of minidnn.torch with another version of PyTorch (some GB)"
 	@echo "make quick   run those tests that are quick, in about a minute"
 	@echo "make faults  every fault at every call of a training that saves, kills, power cuts, loads: some minutes"
 	@echo "make fuzz [MINUTES=1]   try new hostile inputs of every kind, and keep those that break a promise"
@@ -99,8 +99,8 @@ test-rest: $(VENV)/.dev
 test-peers: $(PEERS)/.peers
 	$(PEERS)/bin/$(PYTEST) -m peer $(TESTS)
 
-# minidnn.torch stands on interfaces of PyTorch that change: its tests with the oldest version that works, and the newest.
-TORCH := 2.6.0 2.14.1
+# minidnn.torch stands on interfaces of PyTorch that change: its tests with the newest version.
+TORCH := 2.14.1
 .PHONY: test-torch $(TORCH:%=.torch-%)
 test-torch: $(TORCH:%=.torch-%)
 
