@@ -24,7 +24,7 @@ from minidnn.torch.flops import flops
 from minidnn.torch.installed import torch_module
 from minidnn.torch.kinds import kind
 from minidnn.torch.scratch import Call as Measured
-from minidnn.torch.scratch import Found, Scratch
+from minidnn.torch.scratch import Form, Found, Scratch
 from minidnn.torch.tracing import OUTSIDE, Place, Traced
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class _Reader:
             return  # a view
         draft = self._draft_for(node, changed, bool(fresh))
         args, kwargs = self._arguments(node)
-        for view in _views((args, kwargs)):
+        for view in views_of((args, kwargs)):
             if view.tensor not in draft.writes:
                 draft.reads[view.tensor] = None
         if not _known(node.target):
@@ -557,10 +557,7 @@ def _row(nbytes: int, foretold: Layout) -> Layout:
 
 def _room(value: torch.Tensor) -> int:
     """Bytes from the first element of a tensor to its last."""
-    if not value.numel():
-        return 1
-    last = sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
-    return int((last + 1) * value.dtype.itemsize)
+    return max(1, Form(tuple(value.shape), tuple(value.stride()), value.dtype).nbytes)
 
 
 def _plain(values: Sequence[Any], place: Place) -> None:
@@ -578,7 +575,7 @@ def _plain(values: Sequence[Any], place: Place) -> None:
 def _once(draft: _Draft, t: Tensor) -> bool:
     """Whether an op reads a tensor to change statistics alone, which a re-run leaves out."""
     once = {id(c.args[i]) for c in draft.calls for i in c.once}
-    return all(id(v) in once for c in draft.calls for v in _views((c.args, c.kwargs)) if v.tensor == t)
+    return all(id(v) in once for c in draft.calls for v in views_of((c.args, c.kwargs)) if v.tensor == t)
 
 
 def _mapped(args: Any, function: Callable[[View], View]) -> Any:
@@ -592,14 +589,15 @@ def _mapped(args: Any, function: Callable[[View], View]) -> Any:
     return args
 
 
-def _views(args: Any) -> list[View]:
+def views_of(args: Any) -> list[View]:
+    """The tensors among arguments, at any depth, in order."""
     if isinstance(args, View):
         return [args]
     if isinstance(args, Mapping):
         args = args.values()
     elif not isinstance(args, list | tuple) or isinstance(args, Layout):
         return []
-    return [view for x in args for view in _views(x)]
+    return [view for x in args for view in views_of(x)]
 
 
 def _signature(call: Call) -> str:

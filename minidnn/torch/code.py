@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import linecache
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,7 +27,7 @@ from minidnn.memory.schedule import (
     Stash,
 )
 from minidnn.program import Tensor
-from minidnn.torch.capture import GRADIENTS, RESULT, Call, Capture, Layout, View
+from minidnn.torch.capture import GRADIENTS, RESULT, Call, Capture, Layout, View, views_of
 from minidnn.torch.installed import torch_module
 from minidnn.torch.tracing import Place
 
@@ -126,7 +126,7 @@ class Writer:
         for x in self._computes():
             at = {s.tensor: id(s) for s in x.reads}
             for call in self.capture.calls.get(x.op.name, ()):
-                for view in _views_of((call.args, call.kwargs)):
+                for view in views_of((call.args, call.kwargs)):
                     if view.tensor in at:
                         result[at[view.tensor], view.layout] += 1
         return result
@@ -290,7 +290,7 @@ class Writer:
     def _argument(self, value: Any, at: Mapping[Tensor, Residency]) -> str:
         if isinstance(value, View):
             return self._view(value, at)
-        if isinstance(value, list | tuple) and not isinstance(value, Layout) and any(True for _ in _views_of(value)):
+        if isinstance(value, list | tuple) and not isinstance(value, Layout) and views_of(value):
             return f"[{', '.join(self._argument(v, at) for v in value)}]"
         return self._constant(value)
 
@@ -328,9 +328,7 @@ def written(
     checked: whether it compares the layout of each result with the foreseen one. Raises InvalidInput where they differ.
     told:    called with the number of each instruction that may ask for memory, before it
     """
-    writer = Writer(capture, schedule, runtime, checked, told)
-    writer._reused = Counter()
-    return writer.write()
+    return Writer(capture, schedule, runtime, checked, told).write()
 
 
 def _is_generator(x: Any) -> bool:
@@ -417,14 +415,3 @@ def _viewed(t: torch.Tensor, layout: Layout) -> torch.Tensor:
     torch = torch_module()
     view = torch.empty(0, dtype=layout.dtype, device=t.device)
     return view.set_(t.untyped_storage(), layout.offset, layout.size, layout.stride)
-
-
-def _views_of(value: Any) -> Iterable[View]:
-    if isinstance(value, View):
-        yield value
-    elif isinstance(value, Mapping):
-        for x in value.values():
-            yield from _views_of(x)
-    elif isinstance(value, Sequence) and not isinstance(value, str | Layout):
-        for x in value:
-            yield from _views_of(x)

@@ -11,15 +11,16 @@ What is assumed, since nothing is measured:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minidnn.costs import CPU, GPU, Choice, Costs, remembering
 from minidnn.costs.profiles import WAYS, parted
 from minidnn.jobs.gpus import gpu
 from minidnn.memory.execution.host import physical_memory
 from minidnn.program import PRODUCTS, Algorithm, Op
+from minidnn.torch.capture import views_of
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def works(capture: Capture) -> dict[Op, Work]:
 
 def work(op: Op, calls: Sequence[Call], scratch: int = 0) -> Work:
     """The work of an op that makes these calls; none of one that makes no call, since the caller's code does."""
-    layouts = [view.layout for call in calls for view in _views((call.args, call.kwargs))]
+    layouts = [view.layout for call in calls for view in views_of((call.args, call.kwargs))]
     made = sum(t.nbytes for t in op.writes)
     read = made if op.kind == "embed.embedding" else sum(map(_bytes, layouts))  # it reads as many rows as it makes
     format = _format(layouts) if op.family in PRODUCTS else None
@@ -69,16 +70,6 @@ def _format(layouts: Iterable[Layout]) -> str:
     """The number format of the first operand that has floating-point numbers."""
     first = next((layout.dtype for layout in layouts if layout.dtype.is_floating_point), None)
     return str(first).removeprefix("torch.")
-
-
-def _views(x: Any) -> list[Any]:
-    if hasattr(x, "layout") and hasattr(x, "tensor"):
-        return [x]
-    if isinstance(x, Mapping):
-        x = x.values()
-    elif not isinstance(x, list | tuple):
-        return []
-    return [view for one in x for view in _views(one)]
 
 
 # ---- devices
