@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minidnn.errors import BadInput, InvalidInput, few
+from minidnn.errors import InvalidInput, few
 from minidnn.nets.net import Net
 from minidnn.onnx.ends import Given
 from minidnn.onnx.node import Bound
 from minidnn.onnx.reading import from_model
 from minidnn.torch.exporting import exported, own_backwards, shared_statistics
+from minidnn.torch.installed import NoTorch
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
 
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     import torch
 
 STATISTICS = ("running_mean", "running_var")
-
-
-class NoTorch(BadInput, ImportError):
-    """PyTorch, or what its exporter needs, is not installed."""
 
 
 @dataclass(frozen=True)
