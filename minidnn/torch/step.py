@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from minidnn.jobs.setting import Setting
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.disk import DiskFile
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies.names import find
+from minidnn.memory.policies import BUDGETED, find
 from minidnn.memory.schedule import Compute, Schedule
 from minidnn.program import Program, Tensor, nbytes
 from minidnn.sizes import text
@@ -234,8 +234,6 @@ class Step:
         if self.share is not None:
             budget = self._part(program, costs)
         if setting.staging is not None:
-            from dataclasses import replace
-
             costs = replace(costs, staging=setting.staging)
         arrangement = arrange([program], setting.policy, costs, budget, setting.host_budget)
         device = device_of(self.module)
@@ -560,9 +558,9 @@ def compile(
     if isinstance(budget, str) and budget.strip().endswith("%"):
         share, budget = _share(budget), None
     given: dict[str, Any] = dict(budget=budget, host_budget=host_budget, host_ring=host_ring, disk=disk)
-    policy = policy or ("best" if budget is not None or share is not None else "liveness")
-    find(policy)  # raises for a name that none has
+    policy = policy or (None if share is None else BUDGETED)
     setting = Setting.of({"policy": policy, **given})  # type: ignore[typeddict-item]
+    find(setting.policy)  # raises for a name that none has
     step = Step(module, loss, setting, share, _held(module, optimizer, state, setting.budget), cuda_graph)
     if args is not None or kwargs is not None:
         step.plan(*(args or ()), **(kwargs or {}))

@@ -192,9 +192,8 @@ def trace(
         dtype = other.args[0]
         traced = _trace(module, arguments, loss, training, device, dtype, values)
     again = _trace(module, arguments, loss, training, device, dtype, values)
-    if (
-        _difference(traced, again) is not None
-    ):  # PyTorch's first fake results may be one tensor where later ones are two
+    # PyTorch's first fake results may be one tensor where later ones are two.
+    if _difference(traced, again) is not None:
         traced, again = again, _trace(module, arguments, loss, training, device, dtype, values)
     if (place := _difference(traced, again)) is not None:
         raise InvalidInput(
