@@ -32,7 +32,7 @@ Scratch = Callable[[Any, tuple[Any, ...], dict[str, Any]], int]
 
 @dataclass
 class _Sum:
-    """A sum of two gradients, as long as nothing was allocated after it."""
+    """A sum of two gradients, until the next op."""
 
     old: int  # address of the gradient that was there first
     new: int  # address of the sum
@@ -179,6 +179,7 @@ class Follower:
 
         if func.namespace in ("prim", "profiler"):  # questions about tensors, as for their device; marks of time
             return func(*args, **kwargs)
+        self._settle()
         name = str(func).removesuffix(".default")
         if name == "aten._local_scalar_dense" and self.numbers is not None:
             return self.numbers
@@ -223,7 +224,6 @@ class Follower:
             storage, nbytes = x.untyped_storage(), hidden.nbytes(name, args, number, x)
             if storage._cdata in self._places or not nbytes or self._elsewhere(name, x):
                 continue
-            self._settle()
             if (over := self._over_argument(name, args)) is not None:
                 self._hold(storage, over)
                 continue
@@ -251,7 +251,6 @@ class Follower:
     def _take_scratch(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nbytes = self.scratch(func, args, kwargs) if self.scratch is not None else 0
         if nbytes:
-            self._settle()
             at = len(self.storages)
             self.storages.append(replace(self._born(name, nbytes), role=Role.WORKSPACE))
             self.events += (Event(at, nbytes), Event(at, -nbytes))
@@ -280,11 +279,11 @@ class Follower:
         """The address of the storage of the first of two gradients of one tensor, if the op is autograd's sum of them.
 
         The first is then no gradient that the running node got, and it was there before the node, unless the node gives
-        both. It is dense, as the sum is."""
+        both. It is dense, as the sum is; and no view, which would hold its base's storage, too."""
         node, old = self._node, args[0]
         if name != "aten.add.Tensor" or node is None:
             return None
-        if not self.fakes.own(old) or (old.shape, old.stride()) != (result.shape, result.stride()):
+        if not self.fakes.own(old) or old._is_view() or (old.shape, old.stride()) != (result.shape, result.stride()):
             return None
         address = old.untyped_storage()._cdata
         at = self._places.get(address, -1)

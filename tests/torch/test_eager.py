@@ -150,9 +150,34 @@ def test_gradients_that_meet_are_added_in_place():
         return F.binary_cross_entropy_with_logits(y, target, pos_weight=torch.ones(y.shape[1]))
 
     foreseen, taken = foresee(module, args, loss=loss), real(module, args, loss)
+    with_scratch = foresee(module, args, loss=loss, scratch=lambda func, args, kwargs: 1)
+    lasting = [event.nbytes for event in with_scratch.events if abs(event.nbytes) > 1]
+    assert lasting == [event.nbytes for event in foreseen.events]  # what a sum takes beside leaves it in place
     assert (foreseen.above, foreseen.curve[-1]) == (taken.peak, taken.end)
     sizes = Counter(event.nbytes for event in foreseen.events if event.nbytes > 0)
     assert not sizes - taken.sizes and sizes[256 * 64 * 4] == taken.sizes[256 * 64 * 4]
+
+
+def test_gradients_that_meet_as_views_are_added_out_of_place():
+    """autograd keeps the base of a view, so that it may not write over it."""
+    import torch
+    from torch import nn
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(300, 32), nn.Linear(32, 300, bias=False)
+            self.head.weight = self.words.weight
+
+        def forward(self, x):
+            return self.head(self.words(x))
+
+    args = (torch.arange(4), torch.arange(4))
+    module, loss = Tied(), nn.functional.cross_entropy
+    taken = real(module, args, loss)
+    foreseen = foresee(module, args, loss=loss)
+    assert (foreseen.above, foreseen.curve[-1]) == (taken.peak, taken.end)
+    assert foreseen.above > 3 * module.words.weight.nbytes
 
 
 def test_results_that_hide_bytes_are_known():
