@@ -138,3 +138,16 @@ def test_the_budgets_that_a_refusal_names_are_kept(policy, seed, layers, part, r
 
 def seconds(arrangement, device) -> float:
     return simulate(arrangement.schedules["TRAIN"], device).seconds
+
+
+def test_where_the_host_may_hold_nothing_a_budget_is_kept_by_recomputation_or_refused():
+    program = PROGRAMS["chain"]()
+    whole = (*program.persistent, *program.inputs, *program.outputs)
+    program = replace(program, inputs=(), outputs=(), persistent=whole, held=whole)  # as the steps of PyTorch have it
+    device = replace(costs(bandwidth=2e9), host=0)
+    assert fixed(program) == 0
+    with pytest.raises(BudgetError, match="with a host budget of 0 bytes") as refused:
+        arrange([program], "best", device, 1)
+    kept = arrange([program], "best", device, refused.value.smallest)
+    (schedule,) = kept.schedules.values()
+    assert kept.arena <= refused.value.smallest and schedule.host_bytes == 0

@@ -77,7 +77,7 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
         light = best_on_host.lightest(program, costs, budget, others, parts, tell)
         return light or _leanest(program, costs, parts, others, tell)
     plan = _within(program, costs, budget, others, parts, tell)
-    if _keeps(program, costs, plan, budget):
+    if not costs.host or _keeps(program, costs, plan, budget):
         return plan
     light = best(program, replace(costs, host=0), budget, others, parts)
     return light if probe.fits(light.program or program, costs, light, budget) else plan
