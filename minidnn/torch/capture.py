@@ -23,9 +23,10 @@ from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.torch.flops import flops
 from minidnn.torch.installed import torch_module
 from minidnn.torch.kinds import kind
+from minidnn.torch.places import OUTSIDE, Place
 from minidnn.torch.scratch import Call as Measured
 from minidnn.torch.scratch import Form, Found, Scratch
-from minidnn.torch.tracing import OUTSIDE, Place, Traced
+from minidnn.torch.traced import Traced
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,7 @@ from minidnn.memory.schedule import (
 from minidnn.program import Tensor
 from minidnn.torch.capture import GRADIENTS, RESULT, Call, Capture, Layout, View, views_of
 from minidnn.torch.installed import torch_module
-from minidnn.torch.tracing import Place
+from minidnn.torch.places import Place
 
 if TYPE_CHECKING:
     import torch

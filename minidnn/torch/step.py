@@ -33,16 +33,21 @@ from minidnn.program import Program, Tensor, nbytes
 from minidnn.sizes import text
 from minidnn.torch import costs as torch_costs
 from minidnn.torch.addresses.stepping import Stepping
+from minidnn.torch.arguments import Arguments
 from minidnn.torch.capture import FORWARD_ALONE, RESULT, Capture, Layout, Sum, extents
+from minidnn.torch.checks import check_modules
 from minidnn.torch.code import Runtime, Steps, owned, written
 from minidnn.torch.cuda_graph import Graphed
 from minidnn.torch.devices import device_of, repeated, runtime, suited
 from minidnn.torch.fingerprint import Fingerprint
 from minidnn.torch.installed import torch_module
+from minidnn.torch.modes import AUTOCAST, no_autocast
 from minidnn.torch.optimizer import OptimizerBytes, bytes_of
+from minidnn.torch.results import rebuilt
 from minidnn.torch.scratch import Scratch
 from minidnn.torch.state import HostState
-from minidnn.torch.tracing import AUTOCAST, TENSOR, Arguments, Traced, check_modules, no_autocast, trace
+from minidnn.torch.traced import Traced
+from minidnn.torch.tracing import trace
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +149,7 @@ class Step:
         planned = self._plan(arguments, training)
         running = _Running(self, planned, arguments.tensors)
         if not training:
-            return _rebuilt(planned.capture.traced.result, running.results())
+            return rebuilt(planned.capture.traced.result, running.results())
         self._running = running
         loss = _function().apply(running, *running.trained)
         wrap = planned.capture.traced.result
@@ -512,14 +517,6 @@ def _hashed(value: Any) -> Any:
     except TypeError:
         return repr(value)
     return value
-
-
-def _rebuilt(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """What a module returned, with these tensors in it."""
-    tree = torch_module("utils._pytree")
-    rest = iter(tensors)
-    leaves, spec = structure
-    return tree.tree_unflatten([next(rest) if x is TENSOR else x for x in leaves], spec)
 
 
 def compile(

@@ -13,6 +13,7 @@ from minidnn.errors import InvalidInput
 from minidnn.jobs.job import warn
 from minidnn.program import Op, Role, Tensor
 from minidnn.torch import costs as seconds
+from minidnn.torch.arguments import Arguments
 from minidnn.torch.as_cuda import as_cuda
 from minidnn.torch.beside import Beside
 from minidnn.torch.capture import GRADIENTS, Capture
@@ -21,7 +22,7 @@ from minidnn.torch.example import Example
 from minidnn.torch.installed import torch_module
 from minidnn.torch.making import NUMBERS
 from minidnn.torch.optimizer import OptimizerBytes, bytes_of
-from minidnn.torch.tracing import Arguments, trace
+from minidnn.torch.tracing import trace
 
 LIBRARY = "cublas.workspace"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from minidnn.torch.arguments import Arguments
 from minidnn.torch.as_cuda import as_cuda
 from minidnn.torch.capture import Capture
-from minidnn.torch.tracing import Arguments, trace
+from minidnn.torch.tracing import trace
 from tests.support import peers
 
 pytestmark = pytest.mark.peer("torch")

@@ -8,8 +8,9 @@ import pytest
 
 from minidnn.costs import gpu, profile
 from minidnn.torch import costs
+from minidnn.torch.arguments import Arguments
 from minidnn.torch.capture import Capture
-from minidnn.torch.tracing import Arguments, trace
+from minidnn.torch.tracing import trace
 from tests.support import peers
 
 pytestmark = pytest.mark.peer("torch")
