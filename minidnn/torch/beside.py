@@ -11,7 +11,7 @@ from typing import Any
 from minidnn.errors import few
 from minidnn.jobs import gpus
 from minidnn.sizes import text
-from minidnn.torch.capture import extents
+from minidnn.torch.capturing import extents
 from minidnn.torch.scratch import KEPT, TABLE, UNKNOWN, Call, Found, Scratch
 from minidnn.torch.scratch.cuda import CAPABILITY, HOPPER
 from minidnn.torch.traced import Traced

@@ -27,7 +27,8 @@ from minidnn.memory.schedule import (
     Stash,
 )
 from minidnn.program import Tensor
-from minidnn.torch.capture import GRADIENTS, RESULT, Call, Capture, Layout, View, views_of
+from minidnn.torch.calls import Call, Layout, View, views_of
+from minidnn.torch.capture import GRADIENTS, RESULT, Capture
 from minidnn.torch.installed import torch_module
 from minidnn.torch.places import Place
 

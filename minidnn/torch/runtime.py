@@ -26,7 +26,7 @@ from minidnn.memory.schedule import (
     aligned,
 )
 from minidnn.program import Tensor
-from minidnn.torch.capture import Layout
+from minidnn.torch.calls import Layout
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:

@@ -34,7 +34,9 @@ from minidnn.sizes import text
 from minidnn.torch import costs as torch_costs
 from minidnn.torch.addresses.stepping import Stepping
 from minidnn.torch.arguments import Arguments
-from minidnn.torch.capture import FORWARD_ALONE, RESULT, Capture, Layout, Sum, extents
+from minidnn.torch.calls import Layout, Sum
+from minidnn.torch.capture import FORWARD_ALONE, RESULT, Capture
+from minidnn.torch.capturing import captured, extents
 from minidnn.torch.checks import check_modules
 from minidnn.torch.code import Runtime, Steps, owned, written
 from minidnn.torch.cuda_graph import Graphed
@@ -223,7 +225,7 @@ class Step:
                     traces.append(trace(self.module, arguments, self.loss, training))
             names = frozenset(name for name, has in zip(parameters, there, strict=False) if has)
             traced = traces[number]
-            self.plans[key] = self._planned(Capture.of(traced, extents(traced, self.scratch), names, self.state))
+            self.plans[key] = self._planned(captured(traced, extents(traced, self.scratch), names, self.state))
         return self.plans[key]
 
     def _aliases(self, t: torch.Tensor) -> int | None:
