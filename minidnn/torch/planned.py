@@ -12,10 +12,11 @@ from minidnn.program import Tensor
 from minidnn.torch.addresses.stepping import Stepping
 from minidnn.torch.calls import Layout
 from minidnn.torch.capture import RESULT, Capture
-from minidnn.torch.code import Runtime, Steps, owned, written
+from minidnn.torch.code import Steps, owned, written
 from minidnn.torch.cuda_graph import Graphed
 from minidnn.torch.devices import repeated
 from minidnn.torch.parameters import Parameters
+from minidnn.torch.runtime import Runtime
 
 if TYPE_CHECKING:
     import torch
