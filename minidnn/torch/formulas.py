@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minidnn.errors import InvalidInput
@@ -24,15 +24,15 @@ def check_gradients(
     loss: torch.Tensor,
     wanted: Sequence[torch.Tensor],
     name: str,
-    forward_of: Mapping[int, Place],
+    place_of: Callable[[Any], Place],
     lasting: Callable[[torch.Tensor], bool],
 ) -> None:
     """Raise InvalidInput if the loss depends on a parameter that the module does not have, or if values decide how its
     gradient is computed.
 
-    wanted:     the parameters; name: of the module
-    forward_of: the places of forward ops, by the numbers of their autograd nodes
-    lasting:    whether a tensor is there without the step
+    wanted:   the parameters; name: of the module
+    place_of: where the op of a node of autograd comes from
+    lasting:  whether a tensor is there without the step
     """
     known = {id(t) for t in wanted}
     found: list[Any] = [loss.grad_fn]
@@ -40,10 +40,9 @@ def check_gradients(
     while found:
         node = found.pop()
         if instead := BY_VALUE.get(node.name()):
-            place = forward_of.get(node._sequence_nr(), Place())
             raise InvalidInput(
-                f"{place}: PyTorch chooses the formula of this gradient ({node.name()}) by the values of tensors, and "
-                f"a plan is made before values are known: {instead}"
+                f"{place_of(node)}: PyTorch chooses the formula of this gradient ({node.name()}) by the values of "
+                f"tensors, and a plan is made before values are known: {instead}"
             )
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) not in known and lasting(leaf):

@@ -2,8 +2,9 @@
 
 All that minidnn takes of PyTorch's experimental interface is in this file:
 
-    torch.fx.experimental.proxy_tensor   make_fx, get_proxy_mode
+    torch.fx.experimental.proxy_tensor   make_fx, get_proxy_mode, get_proxy_slot
     torch._subclasses.fake_tensor        FakeTensorMode
+    torch.utils._python_dispatch         TorchDispatchMode
     torch._C._current_autograd_node, torch._C._autograd._get_sequence_nr
 
 The step is traced below autograd and without PyTorch's Python dispatcher, so the graph has the very ops that eager mode
@@ -63,11 +64,15 @@ class _Recorder:
         torch = torch_module()
         node = torch._C._current_autograd_node()
         if node is not None:
-            self.at = self.forward_of.get(node._sequence_nr(), Place())
+            self.at = self.place_of(node)
             return
         self.at = Place(self.stack[-1] if self.stack else OUTSIDE, *user_line(sys._getframe(2), STEP))
         if func._schema.is_mutable and not self.last:
             self.changing[self.at] = None
+
+    def place_of(self, node: Any) -> Place:
+        """The place of the op whose backward a node of autograd is."""
+        return self.forward_of.get(node._sequence_nr(), Place())
 
     def note(self, nodes: Any) -> None:
         """The op has run."""
@@ -186,7 +191,7 @@ def _trace(
             if minimized.dtype != tangent:
                 raise _OtherTangent(minimized.dtype)
             wanted = [own[id(real[name])] for name in trained]
-            check_gradients(minimized, wanted, type(module).__name__, recorder.forward_of, _lasting)
+            check_gradients(minimized, wanted, type(module).__name__, recorder.place_of, _lasting)
             recorder.last = True
             with no_autocast():  # where users call loss.backward()
                 return minimized, *torch.autograd.grad(minimized, wanted, flat[-1], allow_unused=True)
