@@ -11,10 +11,10 @@ from typing import Any
 from minidnn.errors import few
 from minidnn.jobs import gpus
 from minidnn.sizes import text
-from minidnn.torch.capture import extents
+from minidnn.torch.capturing import extents
 from minidnn.torch.scratch import KEPT, TABLE, UNKNOWN, Call, Found, Scratch
 from minidnn.torch.scratch.cuda import CAPABILITY, HOPPER
-from minidnn.torch.tracing import Traced
+from minidnn.torch.traced import Traced
 
 LATER = "Hopper", "Blackwell"  # architectures whose products have cuBLAS's larger workspace
 NOTHING = 0  # bytes that may be taken to measure

@@ -11,9 +11,8 @@ import linecache
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from minidnn.errors import InvalidInput
 from minidnn.memory.schedule import (
     Alloc,
     Compute,
@@ -27,38 +26,17 @@ from minidnn.memory.schedule import (
     Stash,
 )
 from minidnn.program import Tensor
-from minidnn.torch.capture import GRADIENTS, RESULT, Call, Capture, Layout, View, views_of
+from minidnn.torch.calls import Call, Layout, View, views_of
+from minidnn.torch.capture import GRADIENTS, RESULT, Capture
+from minidnn.torch.functions import Check, Copy, function_of, viewed, within
 from minidnn.torch.installed import torch_module
-from minidnn.torch.tracing import Place
+from minidnn.torch.places import Place
+from minidnn.torch.runtime import Runtime
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 Steps = Generator[Any, Any, Any]
-
-
-class Runtime(Protocol):
-    """What carries tensors between the device and the host. Each method prepares one instruction."""
-
-    def offload(self, x: Offload, layout: Layout) -> Callable[[torch.Tensor], None]: ...
-    def prefetch(self, x: Prefetch, layout: Layout) -> Callable[[], torch.Tensor]: ...
-    def stash(self, x: Stash) -> Callable[[], None]: ...
-    def fetch(self, x: Fetch) -> Callable[[], None]: ...
-    def wait(self, i: int, x: Instruction) -> Callable[[], None] | None:
-        """Makes a stream wait; None where instructions run one after the other anyway."""
-        ...
-
-    def mark(self, i: int, x: Instruction) -> Callable[[], None] | None:
-        """Marks the end of an instruction that others wait for; None likewise."""
-        ...
-
-    def edges(self) -> tuple[Callable[[], None], Callable[[], None]] | None:
-        """What a step begins with, and what it ends with, however it ends; None: nothing."""
-        ...
-
-    def random_state(self) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
-        """Functions that read the states of some generators, and set them; of none: the device's own."""
-        ...
 
 
 @dataclass(eq=False)
@@ -81,7 +59,7 @@ class Writer:
         self._reused = self._counted()
         self._again = {x.op.name for x in self._computes() if x.run}
         self._check_order()
-        self.names["V"], self.names["S"], self.names["O"] = _viewed, torch_module().as_strided, _within
+        self.names["V"], self.names["S"], self.names["O"] = viewed, torch_module().as_strided, within
         self.names["READ"], self.names["SET"] = self.runtime.random_state()
         for buffer in self.schedule.buffers:
             if buffer.persistent:
@@ -260,7 +238,7 @@ class Writer:
         args = [None if again and i in call.once else a for i, a in enumerate(call.args)]
         given = [self._argument(a, at) for a in args]
         given += [f"{name}={self._argument(a, at)}" for name, a in call.kwargs.items()]
-        line = f"{self._function(_target(call))}({', '.join(given)})"
+        line = f"{self._function(function_of(call))}({', '.join(given)})"
         if not call.makes:
             self.lines.append(line)
             return
@@ -339,79 +317,3 @@ def owned(capture: Capture) -> list[Tensor]:
     """The tensors whose values the function gets, in order: all that the caller owns, but the optimizer's state, and
     the gradient of the loss and those that are added to, which it is sent behind the loss."""
     return [t for t, source in capture.sources.items() if source.what not in ("tangent", "gradient", "state")]
-
-
-# Their results depend on whether gradients are recorded: without, what backward reads is left out.
-RECORDING = ("aten::mkldnn_rnn_layer",)
-
-
-def _target(call: Call) -> Callable[..., Any]:
-    """The function that a call runs."""
-    schema = getattr(call.target, "_schema", None)
-    return Recording(call.target) if schema is not None and schema.name in RECORDING else call.target
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Calls an op as where gradients are recorded, on tensors of which none is."""
-
-    target: Callable[..., Any]
-
-    def __call__(self, *args: Any) -> Any:
-        torch = torch_module()
-        given = [x.detach() if isinstance(x, torch.Tensor) else x for x in args]
-        with torch.enable_grad():
-            return self.target(*given)
-
-
-@dataclass(frozen=True, eq=False)
-class Copy:
-    """Copies the bytes of a tensor, all of its storage."""
-
-    layout: Layout
-    nbytes: int
-
-    def __call__(self, source: torch.Tensor) -> torch.Tensor:
-        torch = torch_module()
-        count = self.nbytes // self.layout.dtype.itemsize
-        whole = torch.empty((count,), dtype=self.layout.dtype, device=source.device)
-        whole.copy_(torch.as_strided(source, (count,), (1,), 0))
-        return torch.as_strided(whole, self.layout.size, self.layout.stride, self.layout.offset)
-
-
-@dataclass(frozen=True, eq=False)
-class Check:
-    """Compares a result with what was foreseen of it."""
-
-    tensor: Tensor
-    layout: Layout
-    op: str
-    place: str
-
-    def __call__(self, value: Any) -> None:
-        if not isinstance(value, torch_module().Tensor):
-            raise InvalidInput(f"{self.place}: {self.op} gives no tensor here, which was foreseen: leave it out")
-        nbytes = value.untyped_storage().nbytes()
-        if Layout.of(value) != self.layout or max(1, nbytes) != self.tensor.nbytes:
-            raise InvalidInput(
-                f"{self.place}: {self.op} was foreseen to give {self._text(self.layout, self.tensor.nbytes)}, and gave "
-                f"{self._text(Layout.of(value), nbytes)}: its fake kernel does not say what its real one does; "
-                "mend it, or leave the op out of the module"
-            )
-
-    def _text(self, layout: Layout, nbytes: int) -> str:
-        kind = str(layout.dtype).removeprefix("torch.")
-        return f"{kind}{list(layout.size)} with strides {list(layout.stride)} in {nbytes} bytes"
-
-
-def _within(t: torch.Tensor, layout: Layout, start: int) -> torch.Tensor:
-    """A view of a tensor of the caller's, which may begin anywhere in its storage. start: where it was foreseen to"""
-    moved = t.storage_offset() * t.itemsize - start
-    return _viewed(t, layout._replace(offset=layout.offset + moved // layout.dtype.itemsize))
-
-
-def _viewed(t: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """A view with another dtype."""
-    torch = torch_module()
-    view = torch.empty(0, dtype=layout.dtype, device=t.device)
-    return view.set_(t.untyped_storage(), layout.offset, layout.size, layout.stride)

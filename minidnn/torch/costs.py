@@ -20,11 +20,12 @@ from minidnn.costs.profiles import WAYS, parted
 from minidnn.jobs.gpus import gpu
 from minidnn.memory.execution.host import physical_memory
 from minidnn.program import PRODUCTS, Algorithm, Op
-from minidnn.torch.capture import views_of
+from minidnn.torch.calls import views_of
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
-    from minidnn.torch.capture import Call, Capture, Layout
+    from minidnn.torch.calls import Call, Layout
+    from minidnn.torch.capture import Capture
 
 
 @dataclass(frozen=True)

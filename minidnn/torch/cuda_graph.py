@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minidnn.memory.schedule import Compute, Fetch, Schedule, Stash
-from minidnn.torch.capture import RESULT, Capture, Sum
+from minidnn.torch.calls import Sum
+from minidnn.torch.capture import RESULT, Capture
 from minidnn.torch.cuda_runtime import OnCUDA
 
 Steps = Generator[Any, Any, Any]

@@ -48,7 +48,7 @@ from minidnn.memory.schedule import (
     Wait,
 )
 from minidnn.sizes import text
-from minidnn.torch.capture import Layout
+from minidnn.torch.calls import Layout
 from minidnn.torch.installed import torch_module
 from minidnn.torch.lines import Lines, Signal
 from minidnn.torch.runtime import Copying, HostMemory

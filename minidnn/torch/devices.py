@@ -14,11 +14,11 @@ from minidnn.memory.schedule import Schedule
 from minidnn.torch.addresses.api import installed
 from minidnn.torch.addresses.stepping import Stepping
 from minidnn.torch.capture import Capture
-from minidnn.torch.code import Runtime, Steps, owned, written
+from minidnn.torch.code import Steps, owned, written
 from minidnn.torch.cuda_graph import Graphed, why_not
 from minidnn.torch.cuda_runtime import OnCUDA
 from minidnn.torch.installed import torch_module
-from minidnn.torch.runtime import OnCPU
+from minidnn.torch.runtime import OnCPU, Runtime
 
 if TYPE_CHECKING:
     import torch

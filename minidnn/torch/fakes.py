@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minidnn.errors import InvalidInput
+from minidnn.torch.installed import torch_module
+
+if TYPE_CHECKING:
+    import torch
 
 CONTAINERS = (dict, OrderedDict, list, set)
 
@@ -128,3 +132,40 @@ def random_kept(device: Any) -> Iterator[None]:
     finally:
         random.setstate(ours)
         np.random.set_state(arrays)
+
+
+# ---- for a trace, in a mode of its own
+
+
+def fakes_of(tensors: Sequence[torch.Tensor], own: int, mode: Any, device: str | None) -> list[torch.Tensor]:
+    """A fake of each tensor. Of the first, the module's own, those that share memory do so as fakes, and others that
+    share it with them."""
+    storages = [t.untyped_storage() for t in tensors]
+    times = Counter(s.data_ptr() for s in storages if s.nbytes())
+    within = {s.data_ptr() for s in storages[:own]}
+    bases: dict[int, Any] = {}
+    result = []
+    for t, s in zip(tensors, storages, strict=True):
+        if t.device.type == "meta" or times[s.data_ptr()] < 2 or s.data_ptr() not in within:
+            result.append(fake_of(t, mode, device))
+            continue
+        with mode:
+            if s.data_ptr() not in bases:
+                bases[s.data_ptr()] = torch_module().empty(
+                    s.nbytes() // t.itemsize, dtype=t.dtype, device=device or t.device
+                )
+            base = bases[s.data_ptr()]
+            if base.dtype != t.dtype:
+                raise InvalidInput(
+                    f"tensors of {t.dtype} and of {base.dtype} share memory: give each its own (x.clone())"
+                )
+            result.append(base.as_strided(tuple(t.shape), t.stride(), t.storage_offset()).detach())
+    return result
+
+
+def fake_of(t: torch.Tensor, mode: Any, device: str | None) -> torch.Tensor:
+    """A tensor of this geometry without values."""
+    torch = torch_module()
+    place = device or ("cpu" if t.device.type == "meta" else t.device)
+    with mode:
+        return torch.empty_strided(tuple(t.shape), t.stride(), dtype=t.dtype, device=place)

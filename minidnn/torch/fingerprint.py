@@ -8,27 +8,22 @@ Python's own library are taken as they are.
 
 from __future__ import annotations
 
-import dis
-import sys
-import sysconfig
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minidnn.torch.installed import torch_folder, torch_module
+from minidnn.torch.facts import MISSING, PLAIN, Facts, content, get
+from minidnn.torch.user_code import codes_of, is_users_file, names_of, of_user, watched, with_lines
 
 if TYPE_CHECKING:
     import torch
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 MOST = 1000  # of a larger container its length alone is compared
-_MISSING = object()
 
 
 class Fingerprint:
@@ -59,10 +54,12 @@ class Fingerprint:
     def line(self, name: str) -> tuple[str, int]:
         """The file and the line where a function that may run sets what has this name, or else where one reads it."""
         key = name.partition("[")[0].rpartition(".")[2]
-        codes = [code for f in self._walk.known.values() if isinstance(f, FunctionType) for code in _codes(f.__code__)]
+        codes = [
+            code for f in self._walk.known.values() if isinstance(f, FunctionType) for code in codes_of(f.__code__)
+        ]
         found = [
             (not one.opname.startswith("STORE"), code.co_filename, line) for code in codes if code.co_name != "__init__"
-            for one, line in _with_lines(code) if one.argval == key and one.opname.startswith(("STORE_", "LOAD_"))
+            for one, line in with_lines(code) if one.argval == key and one.opname.startswith(("STORE_", "LOAD_"))
         ]  # fmt: skip
         return min(found, key=lambda x: x[0])[1:] if found else ("", 0)
 
@@ -86,101 +83,16 @@ class Fingerprint:
         return walk, state
 
 
-class _Walk:
-    """Everything that has been found, as holders with what they held.
+class _Walk(Facts):
+    """Everything that has been found.
 
-    entries:   (mapping, key, value)
-    sizes:     (mapping, its keys)
-    sequences: (list, set or deque, its elements)
-    cells:     (cell of a closure, value)
-    arrays:    (array, its bytes)
+    known: all that was visited, by identity
     """
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Any, Any, Any]] = []
-        self.sizes: list[tuple[Any, tuple[Any, ...]]] = []
-        self.sequences: list[tuple[Any, tuple[Any, ...]]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.arrays: list[tuple[np.ndarray, bytes]] = []
-        self.names: dict[int, str] = {}
-        self.known: dict[int, Any] = {}  # all that was visited, by identity
-        self.torch = torch_module()
+        super().__init__()
+        self.known: dict[int, Any] = {}
         self.base = frozenset(self.torch.nn.Module().__dict__) - {"training", *HOOKS}
-
-    # ---- comparing
-
-    def same(self) -> bool:
-        for held, key, value in self.entries:
-            now = _get(held, key)
-            if now is not value and not _equal(now, value):
-                return False
-        return (
-            all(len(held) == len(keys) for held, keys in self.sizes)
-            and all(_as_it_was(held, was) for held, was in self.sequences)
-            and all(_content(cell) is value or _equal(_content(cell), value) for cell, value in self.cells)
-            and all(array.tobytes() == was for array, was in self.arrays)
-        )
-
-    def differences(self) -> list[str]:
-        """The names of what is not as it was."""
-        result = [
-            self._join(self.names.get(id(held), ""), key) for held, key, value in self.entries
-            if (now := _get(held, key)) is not value and not _equal(now, value)
-        ]  # fmt: skip
-        for held, keys in self.sizes:
-            result += [self._join(self.names.get(id(held), ""), key) for key in held if key not in keys]
-        changed = [held for held, was in self.sequences if not _as_it_was(held, was)]
-        changed += [c for c, value in self.cells if _content(c) is not value and not _equal(_content(c), value)]
-        changed += [array for array, was in self.arrays if array.tobytes() != was]
-        return [*result, *(self.names[id(x)] for x in changed)]
-
-    def restore(self) -> None:
-        for held, keys in self.sizes:
-            for key in [key for key in held if key not in keys]:
-                if isinstance(held, dict):
-                    del held[key]
-        for held, key, value in self.entries:
-            if isinstance(held, dict) and _get(held, key) is not value:
-                held[key] = value
-        for held, was in self.sequences:
-            if isinstance(held, list) and not _as_it_was(held, was):
-                held[:] = was
-            elif isinstance(held, set) and not _as_it_was(held, was):
-                held.clear()
-                held.update(was)
-        for cell, value in self.cells:
-            if _content(cell) is not value and value is not _MISSING:
-                cell.cell_contents = value
-
-    def values(self) -> tuple[Any, ...]:
-        """All values, as a key: what has no value of its own by its identity."""
-        return (
-            tuple((key, self._token(held, value)) for held, key, value in self.entries),
-            tuple(len(keys) for _, keys in self.sizes),
-            tuple(tuple(self._token(None, x) for x in was) for _, was in self.sequences),
-            tuple(self._token(None, value) for _, value in self.cells),
-            tuple(was for _, was in self.arrays),
-        )
-
-    def _token(self, held: Any, value: Any) -> Any:
-        if isinstance(value, PLAIN):
-            return type(value), value
-        if isinstance(value, self.torch.nn.Module):
-            return type(value)
-        if isinstance(value, self.torch.Tensor) and self.names.get(id(held), "").endswith(("parameters", "buffers")):
-            return "tensor"  # its geometry is looked at in each step
-        if isinstance(value, dict | list | tuple | set):
-            return type(value), len(value)
-        return id(value)
-
-    @staticmethod
-    def _join(name: str, key: Any) -> str:
-        base, _, last = name.rpartition(".")
-        if last in ("parameters", "buffers", "children", "hooks"):
-            name = base
-        return ".".join(part for part in (name, str(key)) if part)
-
-    # ---- finding
 
     def visit(self, value: Any, name: str) -> None:
         if isinstance(value, PLAIN) or id(value) in self.known:
@@ -202,18 +114,18 @@ class _Walk:
         if isinstance(value, list | tuple | set | frozenset | deque):
             return self._sequence
         if isinstance(value, FunctionType):
-            return self._function if _watched(value.__code__.co_filename) else None
+            return self._function if watched(value.__code__.co_filename) else None
         if isinstance(value, MethodType | partial | staticmethod | classmethod | property):
             return self._wrapped
         if isinstance(value, np.ndarray):
             return self._array
         if isinstance(value, type):
-            return self._class if _of_user(value) else None
-        return self._object if _of_user(type(value)) and hasattr(value, "__dict__") else None
+            return self._class if of_user(value) else None
+        return self._object if of_user(type(value)) and hasattr(value, "__dict__") else None
 
     def _module(self, m: Any, name: str) -> None:
         own = m.__dict__
-        foreign = _of_user(type(m))
+        foreign = of_user(type(m))
         for held, kind in ((m._parameters, "parameters"), (m._buffers, "buffers"), (m._modules, "children")):
             self._entries(held, f"{name}.{kind}" if name else kind, list(held))
         skipped = {key for key in own if key in self.base or (not foreign and key.startswith("_") and key not in HOOKS)}
@@ -232,16 +144,16 @@ class _Walk:
             self.visit(child, f"{name}.{key}" if name else key)
         for key, value in list(own.items()):
             if key not in skipped and key not in HOOKS:
-                self.visit(value, self._join(name, key))
+                self.visit(value, self.join(name, key))
         self.visit(type(m), type(m).__name__)
 
     def _entries(self, held: Any, name: str, keys: list[Any]) -> None:
         self.names[id(held)] = name
         self.sizes.append((held, tuple(held)))
-        self.entries += [(held, key, _get(held, key)) for key in keys]
+        self.entries += [(held, key, get(held, key)) for key in keys]
         if name.endswith("hooks"):
             for key in keys:
-                self.visit(_get(held, key), name)
+                self.visit(get(held, key), name)
 
     def _mapping(self, value: Any, name: str) -> None:
         if len(value) > MOST:
@@ -255,13 +167,13 @@ class _Walk:
     def _sequence(self, value: Any, name: str) -> None:
         self.names[id(value)] = name
         if not isinstance(value, tuple | frozenset):
-            self.sequences.append((value, tuple(value) if len(value) <= MOST else (_MISSING,) * len(value)))
+            self.sequences.append((value, tuple(value) if len(value) <= MOST else (MISSING,) * len(value)))
         if len(value) <= MOST:
             for i, x in enumerate(value):
                 self.visit(x, f"{name}[{i}]")
 
     def _function(self, f: Any, name: str) -> None:
-        names = _names(f.__code__)
+        names = names_of(f.__code__)
         modules = []
         for key in names:
             if key in f.__globals__:
@@ -269,15 +181,15 @@ class _Walk:
                 if isinstance(f.__globals__[key], ModuleType):
                     modules.append(f.__globals__[key])
         for module in modules:
-            if _users(getattr(module, "__file__", None) or ""):
+            if is_users_file(getattr(module, "__file__", None) or ""):
                 for key in names:
                     if key in module.__dict__:
                         self._global(module.__dict__, key)
         for key, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             self.names[id(cell)] = key
             self.known[id(cell)] = cell
-            self.cells.append((cell, _content(cell)))
-            self.visit(_content(cell), key)
+            self.cells.append((cell, content(cell)))
+            self.visit(content(cell), key)
         self.visit(f.__defaults__, f"{name}.__defaults__")
         self.visit(f.__kwdefaults__, f"{name}.__kwdefaults__")
 
@@ -285,8 +197,8 @@ class _Walk:
         if (id(held), key) not in self.known:
             self.known[id(held), key] = held  # type: ignore[index]
             self.names.setdefault(id(held), "")
-            self.entries.append((held, key, _get(held, key)))
-            self.visit(_get(held, key), key)
+            self.entries.append((held, key, get(held, key)))
+            self.visit(get(held, key), key)
 
     def _wrapped(self, value: Any, name: str) -> None:
         for key in ("__func__", "__self__", "func", "args", "keywords", "fget"):
@@ -294,7 +206,7 @@ class _Walk:
 
     def _class(self, value: type, name: str) -> None:
         for one in value.__mro__:
-            if _of_user(one):
+            if of_user(one):
                 own = one.__dict__
                 self.known[id(own)] = own
                 self.names[id(own)] = one.__name__
@@ -314,83 +226,5 @@ class _Walk:
         self.known[id(own)] = own
         self._entries(own, name, list(own))
         for key, x in list(own.items()):
-            self.visit(x, self._join(name, key))
+            self.visit(x, self.join(name, key))
         self.visit(type(value), type(value).__name__)
-
-
-def _equal(now: Any, was: Any) -> bool:
-    if type(now) is not type(was):
-        return False
-    if isinstance(was, tuple):
-        return len(now) == len(was) and all(a is b or _equal(a, b) for a, b in zip(now, was, strict=True))
-    return isinstance(was, PLAIN) and bool(now == was)
-
-
-def _watched(file: str) -> bool:
-    """Whether what a file's functions read is watched. An installed package keeps caches and registries of its own,
-    which are no part of a step; the attributes of its modules and of their classes are watched all the same."""
-    return _users(file) and "site-packages" not in file and "dist-packages" not in file
-
-
-def _get(held: Any, key: Any) -> Any:
-    """What is there, also in dictionaries of a class that makes something of it (`ACT2FN` of transformers)."""
-    return dict.get(held, key, _MISSING) if isinstance(held, dict) else held.get(key, _MISSING)
-
-
-def _as_it_was(held: Any, was: tuple[Any, ...]) -> bool:
-    """Whether a sequence or a set has what it had. A set may have got classes: so libraries note what they have done
-    for a class, once."""
-    if isinstance(held, set) and held.issuperset(was):
-        return all(isinstance(x, type) for x in held.difference(was))
-    return len(held) == len(was) and _alike(held, was)
-
-
-def _alike(held: Any, was: tuple[Any, ...]) -> bool:
-    return not was or was[0] is _MISSING or all(a is b or _equal(a, b) for a, b in zip(held, was, strict=False))
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # empty
-        return _MISSING
-
-
-def _codes(code: CodeType) -> list[CodeType]:
-    """A function's code, and that of the functions within it."""
-    return [code, *(inner for x in code.co_consts if isinstance(x, CodeType) for inner in _codes(x))]
-
-
-def _with_lines(code: CodeType) -> Iterator[tuple[dis.Instruction, int]]:
-    line = code.co_firstlineno
-    starts = dict(dis.findlinestarts(code))
-    for one in dis.get_instructions(code):
-        line = starts.get(one.offset) or line
-        yield one, line
-
-
-@cache
-def _names(code: CodeType) -> tuple[str, ...]:
-    """The names that a function reads, those of the functions within it, too."""
-    return tuple(dict.fromkeys(name for one in _codes(code) for name in one.co_names))
-
-
-@cache
-def _users(file: str) -> bool:
-    """Whether a file is neither PyTorch's, nor NumPy's, nor Python's own, nor minidnn's."""
-    if not file or file.startswith("<"):
-        return bool(file)
-    if "site-packages" not in file and file.startswith(sysconfig.get_paths()["stdlib"]):
-        return False
-    return not file.startswith((torch_folder(), str(Path(np.__file__).parent), str(Path(__file__).parents[1])))
-
-
-def _of_user(one: Any) -> bool:
-    return _is_users(one.__module__)
-
-
-@cache
-def _is_users(module: str) -> bool:
-    """Whether a module of Python is neither the standard library's, nor PyTorch's, NumPy's or minidnn's."""
-    top = module.partition(".")[0]
-    return (top not in ("torch", "numpy", "minidnn") and top not in sys.stdlib_module_names) or top == "__main__"

@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from minidnn.torch.scratch.table import LARGER, REDUCING
+
 PAGE = 4096
 LINE = 16  # float32 in a cache line
-
-# These compute a value for each element in the storage of their result, which then becomes one number.
-REDUCING = frozenset({"aten.mse_loss", "aten.smooth_l1_loss", "aten.soft_margin_loss", "aten.binary_cross_entropy"})
 
 # What autograd's own formulas do in place to tensors of their own, but out of place to tensors without values.
 IN_PLACE = frozenset({"scatter", "scatter_add", "index_put", "index_add"})
@@ -24,9 +23,8 @@ def nbytes(name: str, args: tuple[Any, ...], at: int, result: Any) -> int:
     import torch
 
     shown: int = result.untyped_storage().nbytes()
-    if name in REDUCING and not result.dim():
-        return max(shown, args[0].numel() * args[0].element_size())
-    if name == "aten.col2im":  # its result begins as large as its argument
+    own = name.removeprefix("aten.")
+    if own in LARGER and (own not in REDUCING or not result.dim()):
         return max(shown, args[0].numel() * args[0].element_size())
     if name == "aten.mkldnn_rnn_layer" and at == 3 and args[-1] and torch.is_grad_enabled():  # the last: for training
         return _lstm(args[0], args[2].shape[1])

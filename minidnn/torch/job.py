@@ -25,8 +25,8 @@ from minidnn.torch.eager import foresee
 from minidnn.torch.example import Example
 from minidnn.torch.installed import torch_module
 from minidnn.torch.optimizer import OptimizerBytes
+from minidnn.torch.places import brief
 from minidnn.torch.traces import Traces
-from minidnn.torch.tracing import short
 
 OWN = "a module of PyTorch"
 IMITATED = ", which has no CUDA here: the CPU's, but for dropout and attention"
@@ -130,7 +130,7 @@ class TorchJob:
     def places(self) -> dict[str, str]:
         """The lines of the module's source, by the names of ops and of the tensors that they make."""
         capture = self.capture
-        lines = {name: f"{short(p.file)}:{p.line}" for name, p in capture.places.items() if p.file}
+        lines = {name: f"{brief(p.file)}:{p.line}" for name, p in capture.places.items() if p.file}
         made = {t.name: lines[op.name] for op in capture.program.ops if op.name in lines for t in op.writes}
         if self.traces.optimizer is not None:
             lines[GRADIENTS] = "optimizer.step()"

@@ -1,4 +1,8 @@
-"""The line of a user's code that runs, or that fails where tensors have no values."""
+"""The line of a user's code that runs, or that fails where tensors have no values.
+
+There are two ways to it. Where eager mode is followed, a line of minidnn's own ends the search (`place`). Where a step
+is traced, the frame of the step does (`user_line`).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,29 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from minidnn.errors import InvalidInput, described, origin, short
+from minidnn.torch.installed import torch_folder
 
+OUTSIDE = "loss"  # the module of what runs outside of all modules
 PACKAGE = Path(__file__).parents[1]
 # what of minidnn stands between a user's code and PyTorch; the other files stand outside both
 BETWEEN = ("places.py", "following.py", "nodes.py", "blocks.py")
 
 CALLING = ("__torch_function__", "_step", "_made")  # functions that call a user's code, or PyTorch for it
+
+
+class Place(NamedTuple):
+    """Where an op comes from: the module's path, and the user's line. Both are empty where nobody knows."""
+
+    module: str = ""
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        at = f"{brief(self.file)}:{self.line}" if self.file else ""
+        return " ".join(part for part in (at, f"({self.module})" if self.module else "") if part) or "the module"
 
 
 def place(frame: FrameType | None) -> str:
@@ -65,3 +84,33 @@ def refused(name: str) -> Iterator[None]:
         raise InvalidInput(f"{name} fails on tensors without values: {described(error)}") from error
     finally:
         log.disabled = disabled
+
+
+# ---- while a step is traced
+
+
+def user_line(frame: FrameType | None, outer: tuple[str, str]) -> tuple[str, int]:
+    """The innermost line of a step outside PyTorch and minidnn; none if the loss is a function of PyTorch's.
+
+    outer: the file and the name of the function that runs the step"""
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != outer:
+        if _users(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+def line_of(error: BaseException) -> tuple[str, int]:
+    """The innermost line of an error outside PyTorch and minidnn, likewise."""
+    lines = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__) if _users(f.filename)]
+    return lines[-1] if lines else ("", 0)
+
+
+def _users(file: str) -> bool:
+    return not (file.startswith((torch_folder(), str(PACKAGE), "<")) or file.endswith(("contextlib.py", "_compile.py")))
+
+
+def brief(file: str) -> str:
+    """A file as people name it: relative to the working folder if it is below it, else its last two parts."""
+    seen = short(file)
+    return seen if seen != file else "/".join(Path(file).parts[-2:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,13 +26,37 @@ from minidnn.memory.schedule import (
     aligned,
 )
 from minidnn.program import Tensor
-from minidnn.torch.capture import Layout
+from minidnn.torch.calls import Layout
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
     import torch
 
 Copying = Callable[[np.ndarray, np.ndarray], None]
+
+
+class Runtime(Protocol):
+    """What carries tensors between the device and the host. Each method prepares one instruction."""
+
+    def offload(self, x: Offload, layout: Layout) -> Callable[[torch.Tensor], None]: ...
+    def prefetch(self, x: Prefetch, layout: Layout) -> Callable[[], torch.Tensor]: ...
+    def stash(self, x: Stash) -> Callable[[], None]: ...
+    def fetch(self, x: Fetch) -> Callable[[], None]: ...
+    def wait(self, i: int, x: Instruction) -> Callable[[], None] | None:
+        """Makes a stream wait; None where instructions run one after the other anyway."""
+        ...
+
+    def mark(self, i: int, x: Instruction) -> Callable[[], None] | None:
+        """Marks the end of an instruction that others wait for; None likewise."""
+        ...
+
+    def edges(self) -> tuple[Callable[[], None], Callable[[], None]] | None:
+        """What a step begins with, and what it ends with, however it ends; None: nothing."""
+        ...
+
+    def random_state(self) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
+        """Functions that read the states of some generators, and set them; of none: the device's own."""
+        ...
 
 
 class HostMemory:

@@ -1,4 +1,4 @@
-"""An optimizer's state on the host while a step computes, and on the device while the optimizer steps.
+"""An optimizer's state: on the host while a step computes, and on the device while the optimizer steps.
 
 The tensors of the state stay the same objects: between the optimizer's steps their storages are empty. Whoever asks
 for the state by `optimizer.state_dict()` gets a whole copy of it.
@@ -10,8 +10,12 @@ import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from minidnn.errors import InvalidInput
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.threads import page_aligned
+from minidnn.sizes import text
 from minidnn.torch.installed import torch_module
+from minidnn.torch.optimizer import OptimizerBytes, bytes_of
 
 if TYPE_CHECKING:
     import torch
@@ -99,3 +103,37 @@ def _bytes(t: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage."""
     torch = torch_module()
     return torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage())
+
+
+def held_on_device(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, state: str, budget: int | None
+) -> int:
+    """Bytes of the optimizer's state that are on the device while a step computes. It is sent to the host if it is to
+    be there. Raises BudgetError if the optimizer's own step exceeds the budget."""
+    if state not in ("device", "host"):
+        raise InvalidInput(f"state {state!r}: expected 'device' or 'host'")
+    if optimizer is None:
+        if state == "host":
+            raise InvalidInput("state 'host' is an optimizer's: name it, too (optimizer=...)")
+        return 0
+    own = bytes_of(optimizer, module)
+    if budget is not None:
+        _check_optimizer(own, module, budget)
+    if state == "device":
+        return own.state
+    HostState(optimizer).attach()
+    return 0
+
+
+def _check_optimizer(own: OptimizerBytes, module: torch.nn.Module, budget: int) -> None:
+    weights = sum(t.nbytes for t in (*module.parameters(), *module.buffers()))
+    gradients = sum(p.nbytes for p in module.parameters() if p.requires_grad)
+    needed = weights + gradients + own.state + own.scratch
+    if needed > budget:
+        raise BudgetError(
+            f"{own.name}.step() takes {text(needed)}, and the budget is {text(budget)}: {text(weights)} of weights, "
+            f"{text(gradients)} of gradients, {text(own.state)} of state and {text(own.scratch)} beside these; "
+            f"{needed} bytes would do, or an optimizer that keeps less (foreach=False takes less, if it is used)",
+            needed,
+            needed,
+        )

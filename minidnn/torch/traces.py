@@ -13,15 +13,17 @@ from minidnn.errors import InvalidInput
 from minidnn.jobs.job import warn
 from minidnn.program import Op, Role, Tensor
 from minidnn.torch import costs as seconds
+from minidnn.torch.arguments import Arguments
 from minidnn.torch.as_cuda import as_cuda
 from minidnn.torch.beside import Beside
 from minidnn.torch.capture import GRADIENTS, Capture
+from minidnn.torch.capturing import captured
 from minidnn.torch.costs import Work
 from minidnn.torch.example import Example
 from minidnn.torch.installed import torch_module
 from minidnn.torch.making import NUMBERS
 from minidnn.torch.optimizer import OptimizerBytes, bytes_of
-from minidnn.torch.tracing import Arguments, trace
+from minidnn.torch.tracing import trace
 
 LIBRARY = "cublas.workspace"
 
@@ -70,7 +72,7 @@ class Traces:
             graph = trace(
                 example.module, Arguments.of(example.args, example.kwargs), example.loss, device=device, values=False
             )
-        result = Capture.of(graph, self.beside.of(graph), state=0 if own is None else own.state)
+        result = captured(graph, self.beside.of(graph), state=0 if own is None else own.state)
         self.works |= seconds.works(result)
         if own is not None:  # parameters and state are read and written, gradients read
             last = next(op for op in result.program.ops if op.name == GRADIENTS)

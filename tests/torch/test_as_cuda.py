@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from minidnn.torch import capturing
+from minidnn.torch.arguments import Arguments
 from minidnn.torch.as_cuda import as_cuda
-from minidnn.torch.capture import Capture
-from minidnn.torch.tracing import Arguments, trace
+from minidnn.torch.tracing import trace
 from tests.support import peers
 
 pytestmark = pytest.mark.peer("torch")
@@ -17,7 +18,9 @@ N, T, WIDTH = 2, 16, 32
 def captured(module, dtype, *shape):
     x = peers.torch.empty(shape, dtype=dtype)
     with as_cuda():
-        return Capture.of(trace(module.to(dtype), Arguments.of((x, x)), lambda y, t: (y * t).sum(), device="cpu"))
+        return capturing.captured(
+            trace(module.to(dtype), Arguments.of((x, x)), lambda y, t: (y * t).sum(), device="cpu")
+        )
 
 
 def kinds(capture):

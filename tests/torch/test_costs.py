@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from minidnn.costs import gpu, profile
-from minidnn.torch import costs
-from minidnn.torch.capture import Capture
-from minidnn.torch.tracing import Arguments, trace
+from minidnn.torch import capturing, costs
+from minidnn.torch.arguments import Arguments
+from minidnn.torch.tracing import trace
 from tests.support import peers
 
 pytestmark = pytest.mark.peer("torch")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.peer("torch")
 
 def captured(module, *shapes, loss=None):
     args = tuple(peers.torch.empty(shape, device="meta") for shape in shapes)
-    return Capture.of(trace(module, Arguments.of(args), loss or (lambda y, x: (y * x).sum()), device="cpu"))
+    return capturing.captured(trace(module, Arguments.of(args), loss or (lambda y, x: (y * x).sum()), device="cpu"))
 
 
 def of_kind(capture, kind):
@@ -61,7 +61,7 @@ def test_attention_on_a_cpu_and_recurrent_layers_have_their_operations():
 def test_an_embedding_reads_the_rows_that_it_makes():
     table = peers.torch.nn.Embedding(1000, 4)
     args = peers.torch.zeros(3, dtype=peers.torch.long), peers.torch.empty(3, 4)
-    capture = Capture.of(trace(table, Arguments.of(args), lambda y, x: (y * x).sum()))
+    capture = capturing.captured(trace(table, Arguments.of(args), lambda y, x: (y * x).sum()))
     (op,) = of_kind(capture, "embed.embedding")
     assert costs.works(capture)[op].nbytes == 2 * 3 * 4 * 4
 
@@ -103,7 +103,7 @@ def test_half_precision_is_quicker_where_a_card_has_rates():
     for dtype in (peers.torch.float32, peers.torch.bfloat16):
         args = tuple(peers.torch.empty((1024, 1024), device="meta", dtype=dtype) for _ in range(2))
         module = peers.torch.nn.Linear(1024, 1024, device="meta", dtype=dtype)
-        capture = Capture.of(trace(module, Arguments.of(args), lambda y, x: (y * x).sum(), device="cpu"))
+        capture = capturing.captured(trace(module, Arguments.of(args), lambda y, x: (y * x).sum(), device="cpu"))
         (op,) = of_kind(capture, "inner_product.addmm")
         known[dtype] = costs.on_gpu("h100:fp32", costs.works(capture).__getitem__).choices(op)[0].seconds
     assert known[peers.torch.bfloat16] < known[peers.torch.float32] / 3

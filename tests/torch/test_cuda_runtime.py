@@ -152,8 +152,8 @@ def test_a_step_that_fails_leaves_no_copy_behind(tmp_path):
     """Whatever takes memory afterwards may get that of a copy which was on its way."""
     import torch
 
+    from minidnn.torch.arguments import Arguments
     from minidnn.torch.code import written
-    from minidnn.torch.tracing import Arguments
     from tests.torch.imitation import Imitation
 
     imitation = Imitation()

@@ -46,7 +46,7 @@ def run(planned, schedule, args):
 def planned_of(net, items, tmp_path):
     import torch
 
-    from minidnn.torch.tracing import Arguments
+    from minidnn.torch.arguments import Arguments
     from tests.torch.imitation import Imitation
 
     torch.manual_seed(0)
@@ -133,8 +133,8 @@ def test_where_the_allocator_chooses_addresses_copies_back_wait_for_all_freed_by
     """As `best` plans them, they wait for those alone that used the bytes at their planned offset."""
     import torch
 
+    from minidnn.torch.arguments import Arguments
     from minidnn.torch.devices import suited
-    from minidnn.torch.tracing import Arguments
     from tests.torch.imitation import Imitation
 
     step, _, args, _ = started(Imitation(), "cnn", {"budget": "60%"}, tmp_path)

@@ -34,8 +34,10 @@ _NAMES = """
     upsample_nearest2d_backward var var_mean zero zeros zeros_like
 """
 NOTHING = frozenset(_NAMES.split())
-# The result lies in a storage that was made for as many numbers as the argument `self` has.
-LARGER = frozenset({"mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss", "col2im"})
+# These compute a value for each element of their argument `self` in the storage of their result, which then becomes one
+# number.
+REDUCING = frozenset({"mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss"})
+LARGER = REDUCING | {"col2im"}  # the result lies in a storage that was made for as many numbers as `self` has
 
 
 def name(call: Call) -> str:
