@@ -8,6 +8,7 @@ what stands outside the step: the optimizer's state (optimizer.py), the CUDA con
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from minidnn.errors import InvalidInput
 from minidnn.program import Role
 from minidnn.torch import caching
 from minidnn.torch.blocks import checkpoint_each
+from minidnn.torch.constants import eager_paths
 from minidnn.torch.fakes import Fakes, borrowed, device_of, random_kept
 from minidnn.torch.following import Follower, Scratch
 from minidnn.torch.lives import Event, Storage, alive, curve
@@ -120,12 +122,13 @@ def _followed(
     with borrowed(roots.values(), fakes):
         for root in roots.values():
             _stand(follower, root, paths)
-        batch = trees.tree_map(fakes.of, batch)
-        for number, x in enumerate(trees.tree_leaves(batch)):
+        given, batch = trees.tree_leaves(batch), trees.tree_map(fakes.of, batch)
+        for number, (real, x) in enumerate(zip(given, trees.tree_leaves(batch), strict=True)):
             if fakes.own(x):
                 follower.stands(x, Role.INPUT, "", f"batch {number}")
+                follower.values.give(x, real)
         blocks = checkpoint_each(module, follower.within) if checkpointed else ()
-        with refused(type(module).__name__), follower.following():
+        with refused(type(module).__name__), _paths(torch, given), follower.following():
             value = _step(torch, follower, module, batch[0], batch[1], loss)  # alive until the end, as in a user's loop
         del value
         for root in roots.values():
@@ -133,6 +136,12 @@ def _followed(
                 if p.grad is not None:
                     follower.becomes(p.grad, Role.PARAM_GRADIENT, path)
     return Eager(device.type, tuple(follower.storages), tuple(follower.before), tuple(follower.events), blocks)
+
+
+def _paths(torch: Any, batch: list[Any]) -> AbstractContextManager[None]:
+    """Those that eager mode takes, if the batch has the values that decide."""
+    tensors = [x for x in batch if isinstance(x, torch.Tensor)]
+    return nullcontext() if any(x.device.type == "meta" or hasattr(x, "fake_mode") for x in tensors) else eager_paths()
 
 
 def _stand(follower: Follower, root: Any, paths: Mapping[int, str]) -> None:

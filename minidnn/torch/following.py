@@ -26,6 +26,7 @@ from minidnn.torch.fakes import Fakes
 from minidnn.torch.lives import Event, Storage
 from minidnn.torch.nodes import Node, Nodes, nodes_of
 from minidnn.torch.places import place
+from minidnn.torch.values import Values
 
 Scratch = Callable[[Any, tuple[Any, ...], dict[str, Any]], int]
 
@@ -46,13 +47,15 @@ class Follower:
     storages: all that were observed, by the places that events name
     names:    the path of each module, by its id
     scratch:  the bytes that an op takes beside its results
-    numbers:  what ops give that ask for a tensor's value; None if that is refused
+    numbers:  what ops give that ask for a tensor's value; None: the value, where it is known, else that is refused
+    values:   what is known of values
     """
 
     def __init__(
         self, fakes: Fakes, names: Mapping[int, str], scratch: Scratch | None = None, numbers: float | None = None
     ) -> None:
         self.fakes, self.names, self.scratch, self.numbers = fakes, names, scratch, numbers
+        self.values = Values()
         self.before: list[Event] = []
         self.events: list[Event] = []
         self.storages: list[Storage] = []
@@ -181,14 +184,20 @@ class Follower:
             return func(*args, **kwargs)
         self._settle()
         name = str(func).removesuffix(".default")
-        if name == "aten._local_scalar_dense" and self.numbers is not None:
-            return self.numbers
+        if name == "aten._local_scalar_dense" and (value := self._value(args[0])) is not None:
+            return value
         if not name.startswith("aten.lift_fresh"):  # of torch.tensor: its argument is new
             args, kwargs = trees.tree_map(self._known, (args, kwargs))
         result = self._run(func, args, kwargs)
-        self._observe(name, args, trees.tree_leaves(result))
+        results = trees.tree_leaves(result)
+        self._observe(name, args, results)
+        self.values.follow(func, args, kwargs, results)
         self._take_scratch(name, func, args, kwargs)
         return result
+
+    def _value(self, x: Any) -> Any:
+        """The one value of a tensor; None if it is refused to tell."""
+        return self.values.one(x) if self.numbers is None else self.numbers
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from torch._subclasses.fake_tensor import UnsupportedOperatorException
