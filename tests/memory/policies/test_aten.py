@@ -64,6 +64,18 @@ def test_vdnn_s_classifier_is_what_no_other_product_and_no_join_comes_behind():
     assert [layer.name for layer in feature_extraction(program)] == ["conv"]
 
 
+def test_a_product_before_features_is_no_classifier_though_the_batch_alone_is_added_to_it():
+    tape = Tape()
+    x = tape.batch
+    for i in range(3):
+        y = tape.linear(f"{i}.b", tape.call(f"{i}.relu", "aten.relu", tape.linear(f"{i}.a", x)))
+        x = tape.call(f"{i}", "aten.add", x, y)
+    program = tape.program(tape.linear("head", x, 4))
+    assert {layer.name for layer in feature_extraction(program)} >= {f"{i}.{part}" for i in range(3) for part in "ab"}
+    assert "head" not in {layer.name for layer in feature_extraction(program)}
+    assert len(left(program, "vdnn_all")) > 3
+
+
 def test_vdnn_moves_maps_and_never_what_the_caller_owns():
     maps = left(PROGRAMS["fused"], "vdnn_all:m")
     assert {"h.0.attn.q.addmm.y", "h.0.mlp.1.gelu.y"} <= maps

@@ -19,9 +19,8 @@ Where the paper is silent we read it so:
 - A forked map is offloaded if any of its consumers is of a kind that offloads.
 - Layers unknown to the paper (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction under vdnn_all.
 - Of PyTorch's ops, all products count as convolutions (memory/policies/shared/layers.py). An inner product belongs to
-  the classifier if
-  nothing behind it is another kind of product, or a join with a map that is not computed from it, as the sums of a
-  transformer's blocks are.
+  the classifier if nothing behind it is another kind of product, or a join with a map that is not computed from it, as
+  the sums of a transformer's blocks are; nor an inner product of which that is so.
 """
 
 from __future__ import annotations
@@ -127,20 +126,22 @@ def feature_extraction(program: Program) -> list[Layer]:
 
 def _inner_products_of_features(program: Program) -> set[Op]:
     """PyTorch's inner products whose results other products, or joins with other maps, are computed from."""
-    found, joined = list[Op](), joins(program)
+    found, joined = dict[Op, int](), joins(program)  # {product: those that it is computed from, as bits}
     features = 0  # bits: of `found`
     known: dict[Tensor, int] = {}  # {tensor: those of `found` that it is computed from}
     for op in program.ops[: program.forward]:
         several = [known[t] for t in op.reads if t in known]
         every = reduce(or_, several, 0)
         if op.family == "inner_product" and is_product_on_maps(op):
-            every |= 1 << len(found)
-            found.append(op)
+            found[op] = every
+            every |= 1 << len(found) - 1
         elif is_product_on_maps(op):
             features |= every
         elif op in joined:
             features |= every & ~reduce(and_, several, every)
         known |= dict.fromkeys(op.writes, every)
+    for i, before in reversed(list(enumerate(found.values()))):
+        features |= before if features >> i & 1 else 0
     return {op for i, op in enumerate(found) if features >> i & 1}
 
 
