@@ -167,9 +167,9 @@ def at_batch(source: Source) -> tuple[Source, int | None]:
 
 def _contests(job: Plannable, gpus: Sequence[str]) -> list[Contest]:
     """A net on each GPU."""
-    programs = tuple(synchronous(job.programs))
     result = []
     for which in gpus:
+        programs = tuple(synchronous(job.programs_on(which)))
         host = host_memory(which) if job.host_assumed else job.setting.host_budget
         result.append(
             Contest(

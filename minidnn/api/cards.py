@@ -16,7 +16,6 @@ from minidnn.jobs.outcome import free, nearest
 from minidnn.jobs.plannable import Plannable
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
-from minidnn.program import Program
 from minidnn.report.cards import LOOK
 from minidnn.results.budgets import CardRow
 from minidnn.results.budgets import Cards as Document
@@ -58,13 +57,12 @@ def cards(
 def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
     """The cards of a job that was read for the GPU `ANY`, the least memory first."""
     host_budget = None if job.host_assumed else job.setting.host_budget
-    programs = synchronous(job.programs)
     names = list(dict.fromkeys(map(named, known() if gpus is None else gpus)))
     rows = []
     try:
         for number, name in enumerate(names):
             tell(f"{name}: GPU {number + 1} of {len(names)}")
-            rows.append(_row(job, programs, name, host_memory(name) if host_budget is None else host_budget))
+            rows.append(_row(job, name, host_memory(name) if host_budget is None else host_budget))
     finally:
         tell("")
     rows.sort(key=lambda row: (row.memory_bytes, row.gpu))
@@ -75,10 +73,10 @@ def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -
     return Cards(document, title, job.assumed)
 
 
-def _row(job: Plannable, programs: Sequence[Program], name: str, host_budget: int) -> CardRow:
+def _row(job: Plannable, name: str, host_budget: int) -> CardRow:
     """What a step takes on this GPU. Bytes of a plan that does not fit are those of the smallest that there is. A plan
     that fits is one for endless memory, too."""
-    costs = job.costs_on(name)
+    programs, costs = synchronous(job.programs_on(name)), job.costs_on(name)
     loose = free(programs, costs, job.train.name).seconds
     one = nearest(programs, BUDGETED, costs, costs.memory, host_budget, job.train.name)
     seconds = one.seconds if one.fits else None

@@ -139,6 +139,10 @@ class Job:
             costs = staged(self.target.costs([*self.programs, *beside], setting, warn), setting)
         return self.linked(costs)
 
+    def programs_on(self, gpu: str) -> tuple[Program, ...]:
+        """The programs, which are the same on every GPU."""
+        return self.programs
+
     def costs_on(self, gpu: str) -> Costs:
         """The costs of a GPU."""
         return gpus.gpu(gpu).costs(gpu)

@@ -80,6 +80,10 @@ class Plannable(Protocol):
         """The costs that the programs of other batches are planned with, too."""
         ...
 
+    def programs_on(self, gpu: str) -> tuple[Program, ...]:
+        """The programs as this GPU takes them: its libraries may keep other bytes."""
+        ...
+
     def costs_on(self, gpu: str) -> Costs:
         """The costs of these programs on a GPU, of any name that `gpus.named` gives."""
         ...

@@ -5,7 +5,7 @@ is known, and no bytes are counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from minidnn.errors import few
@@ -25,9 +25,8 @@ class Beside:
     """gpu: the GPU that is simulated; None: the CPU. lasting: bytes that a library takes once, and keeps"""
 
     def __init__(self, gpu: str | None) -> None:
-        later = gpu is not None and any(name in gpus.gpu(gpu).title for name in LATER)
         device = "cpu" if gpu is None else "cuda"
-        self._scratch = Scratch(device, limit=NOTHING, capability=HOPPER if later else CAPABILITY)
+        self._scratch = Scratch(device, limit=NOTHING, capability=HOPPER if is_later(gpu) else CAPABILITY)
         self.lasting = self._scratch.lasting
         self._found: list[tuple[str, Found]] = []  # of the last graph: the operator, and what it takes
 
@@ -41,11 +40,18 @@ class Beside:
         self._found = [(str(n.target), result[n.name]) for n in traced.graph.graph.nodes if n.name in result]
         return result
 
-    def told(self) -> str:
-        """Where the bytes come from, in a sentence; empty if there are none to speak of."""
+    def told(self, elsewhere: Iterable[Beside] = ()) -> str:
+        """Where the bytes come from, in a sentence; empty if there are none to speak of. elsewhere: what they take on
+        GPUs of another kind"""
         count = {origin: sum(found.origin == origin for _, found in self._found) for origin in TOLD}
         parts = [f"{count[origin]} {words}" for origin, words in TOLD.items() if count[origin]]
         if lacking := sorted({name for name, found in self._found if found.origin == UNKNOWN}):
             parts[-1] += f" ({few(lacking, 3)})"
-        lasting = f"; cuBLAS keeps {text(self.lasting)}" if self.lasting else ""
+        keeps = " or ".join(text(one.lasting) for one in (self, *elsewhere))
+        lasting = f"; cuBLAS keeps {keeps}" if self.lasting else ""
         return f"Scratch of calls: {', '.join(parts)}{lasting}." if parts else ""
+
+
+def is_later(gpu: str | None) -> bool:
+    """Whether it is a GPU whose products have cuBLAS's larger workspace."""
+    return gpu is not None and any(name in gpus.gpu(gpu).title for name in LATER)

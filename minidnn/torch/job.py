@@ -120,8 +120,11 @@ class TorchJob:
     def costs_of_sizes(self) -> Costs:
         return self.costs()
 
+    def programs_on(self, gpu: str) -> tuple[Program, ...]:
+        return (self.traces.on(gpu).at(self.size).program,)
+
     def costs_on(self, gpu: str) -> Costs:
-        return self.traces.costs(gpu)
+        return self.traces.on(gpu).costs(gpu)
 
     def costs_after(self, change: Change, known: Costs, sizes: bool = False) -> Costs:
         return known
@@ -166,7 +169,8 @@ class TorchJob:
         torch = torch_module()
         imitated = IMITATED if self.gpu is not None and not torch.cuda.is_available() else ""
         version = f"Ops are those of PyTorch {torch.__version__.partition('+')[0]}{imitated}."
-        return " ".join(filter(None, (version, _optimizer(self.traces.optimizer), self.traces.beside.told())))
+        beside = self.traces.beside.told(other.beside for other in self.traces.others.values())
+        return " ".join(filter(None, (version, _optimizer(self.traces.optimizer), beside)))
 
     # ---- variants
 

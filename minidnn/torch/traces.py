@@ -15,7 +15,7 @@ from minidnn.program import Op, Role, Tensor
 from minidnn.torch import costs as seconds
 from minidnn.torch.arguments import Arguments
 from minidnn.torch.as_cuda import as_cuda
-from minidnn.torch.beside import Beside
+from minidnn.torch.beside import Beside, is_later
 from minidnn.torch.capture import GRADIENTS, Capture
 from minidnn.torch.capturing import captured
 from minidnn.torch.costs import Work
@@ -42,6 +42,7 @@ class Traces:
     captures: dict[int | None, Capture] = field(default_factory=dict)
     works: dict[Op, Work] = field(default_factory=dict)
     by_gpu: dict[str | None, Costs] = field(default_factory=dict)
+    others: dict[bool, Traces] = field(default_factory=dict)  # of GPUs whose libraries take other bytes
 
     def at(self, batch: int | None) -> Capture:
         """The capture at this batch; None: the example's own. Raises InvalidInput."""
@@ -100,6 +101,15 @@ class Traces:
         own = self.example.optimizer
         with _named(self.example.source):
             return None if own is None else bytes_of(own, self.example.module, "cpu" if self.gpu is None else "cuda")
+
+    def on(self, gpu: str) -> Traces:
+        """The captures for this GPU: these, unless its libraries take other bytes."""
+        later = is_later(gpu)
+        if later == is_later(self.gpu):
+            return self
+        if later not in self.others:
+            self.others[later] = Traces(self.example, gpu, self.numbers)
+        return self.others[later]
 
     def costs(self, gpu: str | None) -> Costs:
         """The costs of all ops of all captures, on a GPU; None: on this machine's CPU."""

@@ -194,6 +194,17 @@ def test_cards_frontier_compare_and_board_take_modules(file, capsys):
     assert (cell["net"], cell["batch"], cell["fits"]) == ("Net", 64, True)
 
 
+def test_cards_and_board_count_what_the_libraries_of_each_gpu_keep(file, capsys):
+    cards = {
+        r["gpu"]: r["peak_bytes"] for r in document(capsys, "cards", f"{file}:make", "--gpus", "rtx3060,h100")["rows"]
+    }
+    plans = {gpu: document(capsys, "plan", f"{file}:make", "--gpu", gpu)["rows"][0]["arena_bytes"] for gpu in cards}
+    assert cards == plans and cards["h100"] > cards["rtx3060"]
+    words = ["--gpus", "rtx3060,h100", "--budgets", "100%", "--policies", "liveness", "--jobs", "1"]
+    whole = {c["gpu"]: c["whole_bytes"] for c in document(capsys, "board", f"{file}:make", *words)["contests"]}
+    assert whole == plans
+
+
 def test_a_module_that_needs_numbers_is_allocated_and_says_so(file, capsys):
     assert main(["plan", f"{file}:masked", "--torch"]) == 0
     assert 'train.py:masked does not work on the device "meta"' in capsys.readouterr().err
