@@ -122,7 +122,8 @@ def sentences(document: Document) -> list[str]:
     every = {(r["net"], r["batch"], r["gpu"], r["budget_bytes"]) for r in document["rows"]}
     if every:
         first = document["standings"][0]
-        none = f" {len(every) - len(kept)} budgets are kept by none." if len(every) > len(kept) else ""
+        lost = len(every) - len(kept)
+        none = f" {lost} {'budget is' if lost == 1 else 'budgets are'} kept by none." if lost else ""
         sentences.append(
             f"There is a plan within {len(kept)} of {len(every)} budgets, and {first['policy']} is the quickest within "
             f"{first['quickest']} of them.{none}"
