@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,13 @@ from types import FrameType
 from typing import NamedTuple
 
 from minidnn.errors import InvalidInput, described, origin, short
+from minidnn.torch.experimental import fake_errors, fake_log
 from minidnn.torch.installed import torch_folder
 
 OUTSIDE = "loss"  # the module of what runs outside of all modules
 PACKAGE = Path(__file__).parents[1]
 # what of minidnn stands between a user's code and PyTorch; the other files stand outside both
-BETWEEN = ("places.py", "following.py", "nodes.py", "blocks.py")
+BETWEEN = ("places.py", "experimental.py", "following.py", "nodes.py", "blocks.py")
 
 CALLING = ("__torch_function__", "_step", "_made")  # functions that call a user's code, or PyTorch for it
 
@@ -64,14 +64,12 @@ def refused(name: str) -> Iterator[None]:
     """What fails within raises InvalidInput with the line of the user's code, unless it is minidnn's own fault.
 
     name: of what runs"""
-    from torch._subclasses import fake_tensor as fake
-
-    log = logging.getLogger(fake.__name__)
+    asked, log = fake_errors(), fake_log()
     disabled, log.disabled = log.disabled, True  # it prints what is told here
     try:
         yield
-    except (fake.DataDependentOutputException, fake.DynamicOutputShapeException) as error:
-        what = "a value that" if isinstance(error, fake.DataDependentOutputException) else "a result whose shape"
+    except (asked.value, asked.shape) as error:
+        what = "a value that" if isinstance(error, asked.value) else "a result whose shape"
         where = origin(error)
         raise InvalidInput(
             f"{where}{': ' if where else ''}{name} asks for {what} depends on data ({error.func}), and there are none"
