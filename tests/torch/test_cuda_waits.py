@@ -126,7 +126,7 @@ def test_a_lost_wait_is_noticed(net, given, tmp_path):
 )
 def test_each_lost_wait_is_noticed(net, given, tmp_path):
     races = lost(net, given, tmp_path)
-    assert len(races) > 10 and all(races.values()), [x for x, found in races.items() if not found]
+    assert len(races) > 5 and all(races.values()), [x for x, found in races.items() if not found]
 
 
 def test_where_the_allocator_chooses_addresses_copies_back_wait_for_all_freed_bytes(tmp_path):
