@@ -7,6 +7,7 @@ line prints the message and nothing else. Any other exception is a bug of minidn
 from __future__ import annotations
 
 import difflib
+import importlib
 import sysconfig
 import traceback
 from collections.abc import Iterable, Sequence
@@ -64,19 +65,24 @@ def described(error: BaseException) -> str:
 def origin(error: BaseException) -> str:
     """The place in a user's own code that an error comes from, FILE:LINE; empty if it comes from none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
-    theirs = [frame for frame in frames if not _installed(frame.filename)] or frames
+    theirs = [f for f in frames if not of_python(f.filename) and not of_package(f.filename)] or frames
     return f"{short(theirs[-1].filename)}:{theirs[-1].lineno}" if theirs else ""
 
 
 def _foreign(file: str) -> bool:
     """Whether the file is one, and no part of minidnn or of what Python does for `import`."""
-    return not file.startswith("<") and not Path(file).is_relative_to(Path(__file__).parent) and "importlib" not in file
+    ours = (Path(__file__).parent, Path(importlib.__file__).parent)
+    return not file.startswith("<") and not any(Path(file).is_relative_to(folder) for folder in ours)
 
 
-def _installed(file: str) -> bool:
-    """Whether the file belongs to Python or to an installed package."""
-    there = sysconfig.get_paths()
-    return any(Path(file).is_relative_to(there[name]) for name in ("stdlib", "purelib", "platlib"))
+def of_python(file: str) -> bool:
+    """Whether the file belongs to Python's own library."""
+    return Path(file).is_relative_to(sysconfig.get_paths()["stdlib"]) and not of_package(file)
+
+
+def of_package(file: str) -> bool:
+    """Whether the file belongs to an installed package."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def short(file: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from minidnn.torch.experimental import trees
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Arguments:
 
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Arguments:
-        leaves, tree = torch_module("utils._pytree").tree_flatten((tuple(args), dict(kwargs or {})))
+        leaves, tree = trees().tree_flatten((tuple(args), dict(kwargs or {})))
         return cls(tree, tuple(leaves))
 
     @property
@@ -34,7 +35,7 @@ class Arguments:
         """The positional arguments and those by keyword, with these tensors in place of the own ones."""
         torch, given = torch_module(), iter(tensors)
         leaves = [next(given) if isinstance(x, torch.Tensor) else x for x in self.leaves]
-        args, kwargs = torch_module("utils._pytree").tree_unflatten(leaves, self.tree)
+        args, kwargs = trees().tree_unflatten(leaves, self.tree)
         return args, kwargs
 
 

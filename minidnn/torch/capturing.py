@@ -14,6 +14,7 @@ from minidnn.torch.calls import Call, Layout, View, views_of
 from minidnn.torch.capture import FORWARD_ALONE, GRADIENTS, RESULT, STATE, Capture, Source
 from minidnn.torch.drafts import Draft, Drafts, Storage
 from minidnn.torch.ends import gradients_left
+from minidnn.torch.experimental import schema_of, storage_of
 from minidnn.torch.flops import flops
 from minidnn.torch.installed import torch_module
 from minidnn.torch.kinds import kind
@@ -105,12 +106,11 @@ class _Reader:
 
     def _own(self, value: torch.Tensor, source: Source) -> None:
         role = {"parameter": Role.PARAM, "buffer": Role.STATE, "constant": Role.STATE}.get(source.what, Role.INPUT)
-        storage = value.untyped_storage()
         t = self.drafts.tensor(source.name, _room(value), role)
         self.drafts.sources[t] = source
         self.drafts.layouts[t] = Layout.of(value)
-        if storage._cdata not in self.storages:
-            self.storages[storage._cdata] = Storage(t, self.drafts.layouts[t], self.drafts.layouts[t], owned=True)
+        if storage_of(value) not in self.storages:
+            self.storages[storage_of(value)] = Storage(t, self.drafts.layouts[t], self.drafts.layouts[t], owned=True)
 
     # ---- calls
 
@@ -126,9 +126,7 @@ class _Reader:
         fresh = [
             (None if value is values[i] and not isinstance(value, list | tuple) else i, v)
             for i, v in enumerate(values)
-            if isinstance(v, torch.Tensor)
-            and v.untyped_storage()._cdata not in self.storages
-            and schemas.wanted(node, i)
+            if isinstance(v, torch.Tensor) and storage_of(v) not in self.storages and schemas.wanted(node, i)
         ]
         if not fresh and not changed:
             return  # a view
@@ -148,7 +146,7 @@ class _Reader:
         makes = [
             (i, self._make(v, draft, found.results[i or 0] if found else v.untyped_storage().nbytes()))
             for i, v in fresh
-            if v.untyped_storage()._cdata not in self.storages
+            if storage_of(v) not in self.storages
         ]
         draft.calls.append(
             Call(
@@ -163,7 +161,7 @@ class _Reader:
         """A call that changes how a tensor lies, in place: what reads it later has its view of it."""
         place = self._place(node)
         value = node.meta["val"]
-        if value.untyped_storage()._cdata not in self.storages or str(node.target).startswith("aten.resize"):
+        if storage_of(value) not in self.storages or str(node.target).startswith("aten.resize"):
             raise InvalidInput(f"{place}: {node.target} gives a tensor other memory: make a new one of the right size")
         for storage in changed:
             if storage.owned and (source := self.drafts.sources[storage.now]).what == "input":
@@ -179,7 +177,8 @@ class _Reader:
             return last
         place, backward = self._place(node), node.name in self.traced.backward
         during = Pass.BACKWARD if backward else Pass.LOSS if place.module == OUTSIDE else Pass.FORWARD
-        short = node.target._schema.name.partition("::")[2] if hasattr(node.target, "_schema") else str(node.target)
+        schema = schema_of(node.target)
+        short = schema.name.partition("::")[2] if schema is not None else str(node.target)
         name = self.drafts.name(".".join(part for part in (place.module or OUTSIDE, short) if part))
         draft = Draft(name, kind(short.rstrip("_") or short), place, during)
         self.drafts.all.append(draft)
@@ -196,7 +195,7 @@ class _Reader:
 
     def _view(self, node: torch.fx.Node) -> View:
         value = node.meta["val"]
-        storage, layout = self.storages[value.untyped_storage()._cdata], Layout.of(value)
+        storage, layout = self.storages[storage_of(value)], Layout.of(value)
         return View(storage.now, storage.layout if layout == storage.foretold else layout)
 
     def _changed(self, node: torch.fx.Node) -> list[Storage]:
@@ -206,15 +205,14 @@ class _Reader:
         return list(result.values())
 
     def _storage(self, node: Any) -> Storage:
-        return self.storages[node.meta["val"].untyped_storage()._cdata]
+        return self.storages[storage_of(node.meta["val"])]
 
     def _once(self, node: torch.fx.Node) -> tuple[int, ...]:
         return tuple(i for i in schemas.statistics(node) if self._storage(node.args[i]).owned)
 
     def _make(self, value: torch.Tensor, draft: Draft, nbytes: int) -> Tensor:
-        storage = value.untyped_storage()
         role = Role.GRADIENT if draft.during is Pass.BACKWARD else Role.ACTIVATION
-        if storage.nbytes() and not value.numel():
+        if value.untyped_storage().nbytes() and not value.numel():
             raise InvalidInput(
                 f"{draft.place}: a tensor without elements is given memory later, by resize_ or by out=: make it of "
                 "the right size, or use the result"
@@ -222,7 +220,7 @@ class _Reader:
         t = self.drafts.tensor(draft.name, max(1, nbytes), role)
         foretold = Layout.of(value)
         self.drafts.layouts[t] = foretold if value.numel() or not nbytes else _row(nbytes, foretold)
-        self.storages[storage._cdata] = Storage(t, self.drafts.layouts[t], foretold, False, draft)
+        self.storages[storage_of(value)] = Storage(t, self.drafts.layouts[t], foretold, False, draft)
         draft.writes[t] = None
         return t
 

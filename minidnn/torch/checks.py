@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from minidnn.errors import InvalidInput
 from minidnn.torch.arguments import Arguments, is_plain
+from minidnn.torch.experimental import is_compiled
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _foreign(m: torch.nn.Module) -> str:
     torch = torch_module()
     if isinstance(m, torch.jit.ScriptModule):
         return "give minidnn the module as it was before torch.jit"
-    if hasattr(m, "_orig_mod"):
+    if is_compiled(m):
         return "give minidnn the module itself (its _orig_mod), without torch.compile"
     if isinstance(m, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         return "give minidnn the module in it (its .module)"

@@ -3,8 +3,6 @@
 `transformers`, for instance, asks whether positions that it has counted itself begin anew, and whether a mask that is
 an argument masks anything. Eager mode computes these values, too, so a trace takes the path that they tell. Where
 arguments decide, the trace holds for arguments that tell the same: each step asks them again (`Asked.holds`).
-
-What is not PyTorch's public API: torch.utils._python_dispatch._disable_current_modes.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minidnn.torch.experimental import schema_of, trees, without_modes
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -47,9 +46,6 @@ class Asked:
 
     def compute(self, inputs: Sequence[torch.Tensor]) -> Any:
         """The value for these tensors of the arguments."""
-        from torch.utils import _pytree as trees
-        from torch.utils._python_dispatch import _disable_current_modes
-
         results: list[Any] = []
 
         def given(x: Any) -> Any:
@@ -58,9 +54,9 @@ class Asked:
             return inputs[x.place] if isinstance(x, _Input) else x
 
         leaf = lambda x: isinstance(x, _Result | _Input)  # noqa: E731
-        with _disable_current_modes(), torch_module().no_grad():
+        with without_modes(), torch_module().no_grad():
             for target, args, kwargs in self.calls:
-                args, kwargs = trees.tree_map(given, (args, kwargs), is_leaf=leaf)
+                args, kwargs = trees().tree_map(given, (args, kwargs), is_leaf=leaf)
                 results.append(target(*args, **kwargs))
             return results[-1].item()
 
@@ -113,7 +109,7 @@ def _behind(node: torch.fx.Node, inputs: Mapping[torch.fx.Node, Any]) -> list[to
 
 
 def _changes(node: torch.fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     return schema is not None and bool(schema.is_mutable)
 
 

@@ -18,6 +18,7 @@ from minidnn.program import Role
 from minidnn.torch import caching
 from minidnn.torch.blocks import checkpoint_each
 from minidnn.torch.constants import eager_paths
+from minidnn.torch.experimental import mode_of, trees
 from minidnn.torch.fakes import Fakes, borrowed, device_of, random_kept
 from minidnn.torch.following import Follower, Scratch
 from minidnn.torch.lives import Event, Storage, alive, curve
@@ -103,7 +104,7 @@ def foresee(
             f"expected a tuple of arguments{', the last for the loss' if loss else ''}, got {args!r:.80}"
         )
     roots = {"": module, "loss": loss} if isinstance(loss, torch.nn.Module) else {"": module}
-    batch = [x for x in torch.utils._pytree.tree_leaves((args, dict(kwargs or {}))) if isinstance(x, torch.Tensor)]
+    batch = [x for x in trees().tree_leaves((args, dict(kwargs or {}))) if isinstance(x, torch.Tensor)]
     device = device_of([*module.parameters(), *module.buffers(), *batch])
     with random_kept(device):
         return _followed(torch, roots, device, (tuple(args), dict(kwargs or {})), loss, scratch, checkpointed)
@@ -114,16 +115,14 @@ def _followed(
     checkpointed: bool,
 ) -> Eager:  # fmt: skip
     """What was observed of a step."""
-    from torch.utils import _pytree as trees
-
     fakes, module = Fakes(device), roots[""]
     paths = {id(part): path for prefix, root in roots.items() for path, part in root.named_modules(prefix=prefix)}
     follower = Follower(fakes, paths, scratch)
     with borrowed(roots.values(), fakes):
         for root in roots.values():
             _stand(follower, root, paths)
-        given, batch = trees.tree_leaves(batch), trees.tree_map(fakes.of, batch)
-        for number, (real, x) in enumerate(zip(given, trees.tree_leaves(batch), strict=True)):
+        given, batch = trees().tree_leaves(batch), trees().tree_map(fakes.of, batch)
+        for number, (real, x) in enumerate(zip(given, trees().tree_leaves(batch), strict=True)):
             if fakes.own(x):
                 follower.stands(x, Role.INPUT, "", f"batch {number}")
                 follower.values.give(x, real)
@@ -141,7 +140,8 @@ def _followed(
 def _paths(torch: Any, batch: list[Any]) -> AbstractContextManager[None]:
     """Those that eager mode takes, if the batch has the values that decide."""
     tensors = [x for x in batch if isinstance(x, torch.Tensor)]
-    return nullcontext() if any(x.device.type == "meta" or hasattr(x, "fake_mode") for x in tensors) else eager_paths()
+    without = any(x.device.type == "meta" or mode_of(x) is not None for x in tensors)
+    return nullcontext() if without else eager_paths()
 
 
 def _stand(follower: Follower, root: Any, paths: Mapping[int, str]) -> None:

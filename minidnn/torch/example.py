@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from minidnn.errors import InvalidInput
+from minidnn.torch.experimental import trees
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Example:
         return first.pop() if len(first) == 1 and 0 not in first else None
 
     def _tensors(self) -> list[torch.Tensor]:
-        leaves = torch_module("utils._pytree").tree_leaves((self.args, dict(self.kwargs)))
+        leaves = trees().tree_leaves((self.args, dict(self.kwargs)))
         return [x for x in leaves if isinstance(x, torch_module().Tensor)]
 
     def at_batch(self, batch: int) -> Example:
@@ -88,8 +89,7 @@ class Example:
                 f"{self.source}: the batch cannot be changed, since the arguments share no first dimension ({shapes}); "
                 "a function that makes them may take it: def make(batch=8)"
             )
-        trees = torch_module("utils._pytree")
-        args, kwargs = trees.tree_map(lambda x: _resized(x, batch), (self.args, dict(self.kwargs)))
+        args, kwargs = trees().tree_map(lambda x: _resized(x, batch), (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
 
 

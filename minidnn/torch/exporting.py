@@ -15,6 +15,7 @@ from minidnn.errors import few
 from minidnn.onnx.file import InvalidModel
 from minidnn.onnx.node import Node
 from minidnn.onnx.ops.normalizations import in_training
+from minidnn.torch.experimental import fake_mode, trees
 
 
 def exported(torch: Any, module: Any, samples: tuple[Any, ...], name: str) -> Any:
@@ -98,20 +99,18 @@ def _quiet() -> Iterator[None]:
 def own_backwards(torch: Any, module: Any, samples: tuple[Any, ...], name: str) -> list[str]:
     """A note of the functions with a backward of their own that a forward pass calls: the exporter knows their forward
     alone. The pass computes shapes, and no numbers."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils import _pytree as trees
-
     values = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
-    with _training(module), _quiet(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    with _training(module), _quiet(), fake_mode(allow_non_fake_inputs=True) as mode:
 
         def fake(x: Any) -> Any:
             return mode.from_tensor(x) if isinstance(x, torch.Tensor) else x
 
         try:
-            outputs = torch.func.functional_call(module, trees.tree_map(fake, values), trees.tree_map(fake, samples))
+            held, given = trees().tree_map(fake, (values, samples))
+            outputs = torch.func.functional_call(module, held, given)
         except Exception as error:  # of whatever kind the module raises where there are no numbers
             return [f"{name}: not checked for functions with a backward of their own: {_reason(error)}"]
-    known = {x.grad_fn for x in trees.tree_leaves(outputs) if isinstance(x, torch.Tensor)} - {None}
+    known = {x.grad_fn for x in trees().tree_leaves(outputs) if isinstance(x, torch.Tensor)} - {None}
     todo = list(known)
     while todo:
         more = {f for f, _ in todo.pop().next_functions if f is not None} - known

@@ -2,10 +2,6 @@
 
 The module itself runs, with its hooks, and is afterwards as it was: parameters, buffers, gradients, flags, attributes
 that the step sets, and the generators of random numbers.
-
-What is not PyTorch's public API: `torch._subclasses.fake_tensor.FakeTensorMode` and `FakeTensor.fake_mode`,
-`Module._parameters` and `_buffers`, the address `UntypedStorage._cdata`, and `_backward_hooks` and
-`_post_accumulate_grad_hooks` of tensors.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minidnn.errors import InvalidInput
+from minidnn.torch.experimental import dicts_of, fake_mode, mode_of, share_hooks, storage_of
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -34,16 +31,14 @@ class Fakes:
     """
 
     def __init__(self, device: Any) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        self.mode = FakeTensorMode(allow_fallback_kernels=False)  # which would compute
+        self.mode = fake_mode(allow_fallback_kernels=False)  # which would compute
         self.device = device
         self._known: dict[int, tuple[Any, Any]] = {}  # id of a tensor -> the tensor and its fake
-        self._flat: dict[int, Any] = {}  # address of a storage -> its fake, as a vector
+        self._flat: dict[int, Any] = {}  # identity of a storage -> its fake, as a vector
 
     def own(self, x: Any) -> bool:
         """Whether it is a tensor of these."""
-        return getattr(x, "fake_mode", None) is self.mode
+        return mode_of(x) is self.mode
 
     def of(self, x: Any) -> Any:
         """The fake of a tensor; of anything else, itself."""
@@ -66,18 +61,16 @@ class Fakes:
         fake.requires_grad_(x.requires_grad)
         for name, value in vars(x).items():
             vars(fake).setdefault(name, value)
-        for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-            if x.is_leaf and getattr(x, hooks, None):
-                setattr(fake, hooks, getattr(x, hooks))
+        share_hooks(x, fake)
         return fake
 
     def _vector(self, torch: Any, x: Any) -> Any:
         """The storage of the tensor's fake, as elements of its type."""
-        storage = x.untyped_storage()
-        if storage._cdata not in self._flat:
-            count = storage.nbytes() // x.element_size()
-            self._flat[storage._cdata] = torch.empty(count, dtype=x.dtype, device=self._place(x))
-        return self._flat[storage._cdata].view(x.dtype)
+        at = storage_of(x)
+        if at not in self._flat:
+            count = x.untyped_storage().nbytes() // x.element_size()
+            self._flat[at] = torch.empty(count, dtype=x.dtype, device=self._place(x))
+        return self._flat[at].view(x.dtype)
 
     def _place(self, x: Any) -> Any:
         return "cpu" if x.device.type == "cpu" and x.dim() == 0 else self.device
@@ -103,7 +96,7 @@ def borrowed(roots: Iterable[Any], fakes: Fakes) -> Iterator[None]:
     before = [(part, dict(vars(part)), _contents(part)) for part in parts]
     try:
         for part in parts:
-            for held in (part._parameters, part._buffers, vars(part)):
+            for held in (*dicts_of(part)[:2], vars(part)):
                 held.update({name: fakes.of(x) for name, x in held.items() if hasattr(x, "untyped_storage")})
         yield
     finally:

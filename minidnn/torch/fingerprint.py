@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minidnn.torch.experimental import HOOKS, dicts_of
 from minidnn.torch.facts import MISSING, PLAIN, Facts, content, get
 from minidnn.torch.user_code import codes_of, is_users_file, names_of, of_user, watched, with_lines
 
 if TYPE_CHECKING:
     import torch
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 MOST = 1000  # of a larger container its length alone is compared
 
 
@@ -126,7 +126,7 @@ class _Walk(Facts):
     def _module(self, m: Any, name: str) -> None:
         own = m.__dict__
         foreign = of_user(type(m))
-        for held, kind in ((m._parameters, "parameters"), (m._buffers, "buffers"), (m._modules, "children")):
+        for held, kind in zip(dicts_of(m), ("parameters", "buffers", "children"), strict=True):
             self._entries(held, f"{name}.{kind}" if name else kind, list(held))
         skipped = {key for key in own if key in self.base or (not foreign and key.startswith("_") and key not in HOOKS)}
         if hasattr(own.get("forward"), "planned_by"):
@@ -140,7 +140,7 @@ class _Walk(Facts):
             self.entries += [(own, key, own[key]) for key in keys]
         for key in HOOKS:
             self._entries(own[key], f"{name}.hooks" if name else "hooks", list(own[key]))
-        for key, child in m._modules.items():
+        for key, child in dicts_of(m)[2].items():
             self.visit(child, f"{name}.{key}" if name else key)
         for key, value in list(own.items()):
             if key not in skipped and key not in HOOKS:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from minidnn.torch.installed import torch_module
+from minidnn.torch.experimental import flop_formulas
 
 
 def flops(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> int:
     """The operations of a call. args, kwargs, value: with tensors, of which the shapes count"""
-    registry = torch_module("utils.flop_counter").flop_registry
-    packet = getattr(target, "overloadpacket", None)
+    registry, packet = flop_formulas(), getattr(target, "overloadpacket", None)
     if packet in registry:
         return int(registry[packet](*args, **kwargs, out_val=value))
     name = getattr(packet, "__name__", "")

@@ -4,9 +4,6 @@ Autograd keeps the fakes that backward needs as it keeps real tensors, so storag
 real step. But it works out of place on fakes in some places where it works in place on real tensors. `hidden` has those
 of its formulas. Where two gradients of one tensor meet, `_meet` finds the addition, and the sum gets the bytes of the
 gradient that dies with it.
-
-What is not PyTorch's public API: storages keep one Python object for life, their address `_cdata`, an op's `_schema`,
-and `TorchDispatchMode`.
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ from typing import Any
 from minidnn.errors import InvalidInput
 from minidnn.program import Role
 from minidnn.torch import hidden
+from minidnn.torch.experimental import each_op, fake_errors, identity, is_view, schema_of, storage_of, trees
 from minidnn.torch.fakes import Fakes
 from minidnn.torch.lives import Event, Storage
 from minidnn.torch.nodes import Node, Nodes, nodes_of
@@ -35,8 +33,8 @@ Scratch = Callable[[Any, tuple[Any, ...], dict[str, Any]], int]
 class _Sum:
     """A sum of two gradients, until the next op."""
 
-    old: int  # address of the gradient that was there first
-    new: int  # address of the sum
+    old: int  # storage of the gradient that was there first
+    new: int  # storage of the sum
     at: int  # where its event comes
 
 
@@ -59,7 +57,7 @@ class Follower:
         self.before: list[Event] = []
         self.events: list[Event] = []
         self.storages: list[Storage] = []
-        self._places: dict[int, int] = {}  # address of a living storage -> its place
+        self._places: dict[int, int] = {}  # identity of a living storage -> its place
         self._holders: Counter[int] = Counter()  # how many living storages have the bytes of a place
         self._modules: list[str] = []
         self._nodes = Nodes(lambda: len(self.storages))
@@ -71,21 +69,19 @@ class Follower:
     def stands(self, x: Any, role: Role, module: str, name: str, line: str = "") -> None:
         """A fake whose storage is there before the step and after it."""
         storage = x.untyped_storage()
-        if storage._cdata not in self._places and storage.nbytes() and x.device.type == self.fakes.device.type:
+        if identity(storage) not in self._places and storage.nbytes() and x.device.type == self.fakes.device.type:
             self.before.append(self._new(storage, Storage(storage.nbytes(), role, module, line, name)))
 
     def becomes(self, x: Any, role: Role, module: str) -> None:
         """A storage that was observed turns out to be this."""
-        at = self._places.get(x.untyped_storage()._cdata)
+        at = self._places.get(storage_of(x))
         if at is not None:
             self.storages[at] = replace(self.storages[at], role=role, module=module)
 
     def held(self, values: Any) -> int:
         """The bytes of the living storages of some tensors, in whatever they are nested."""
-        from torch.utils import _pytree as trees
-
-        tensors = filter(self.fakes.own, trees.tree_leaves(values))
-        places = {self._places.get(x.untyped_storage()._cdata) for x in tensors} - {None}
+        tensors = filter(self.fakes.own, trees().tree_leaves(values))
+        places = {self._places.get(storage_of(x)) for x in tensors} - {None}
         return sum(self.storages[at].nbytes for at in places if at is not None)
 
     def _new(self, storage: Any, what: Storage) -> Event:
@@ -96,9 +92,9 @@ class Follower:
 
     def _hold(self, storage: Any, at: int) -> None:
         """The storage has the bytes of this place as long as it lives."""
-        self._places[storage._cdata] = at
+        self._places[identity(storage)] = at
         self._holders[at] += 1
-        weakref.finalize(storage, self._died, storage._cdata).atexit = False
+        weakref.finalize(storage, self._died, identity(storage)).atexit = False
 
     def _died(self, address: int) -> None:
         if self._over:
@@ -129,13 +125,8 @@ class Follower:
         import torch
         from torch.nn.modules import module as hooks
         from torch.overrides import TorchFunctionMode
-        from torch.utils._python_dispatch import TorchDispatchMode
 
         follower = self
-
-        class Ops(TorchDispatchMode):
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                return follower._op(func, args, kwargs or {})
 
         class Calls(TorchFunctionMode):
             def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -149,7 +140,7 @@ class Follower:
             stack.callback(enter.remove)
             stack.callback(leave.remove)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            for mode in (self.fakes.mode, Ops(), Calls()):
+            for mode in (self.fakes.mode, each_op(self._op), Calls()):
                 stack.enter_context(mode)
             try:
                 yield
@@ -178,8 +169,6 @@ class Follower:
 
     def _op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op, and observe what it makes."""
-        from torch.utils import _pytree as trees
-
         if func.namespace in ("prim", "profiler"):  # questions about tensors, as for their device; marks of time
             return func(*args, **kwargs)
         self._settle()
@@ -187,9 +176,9 @@ class Follower:
         if name == "aten._local_scalar_dense" and (value := self._value(args[0])) is not None:
             return value
         if not name.startswith("aten.lift_fresh"):  # of torch.tensor: its argument is new
-            args, kwargs = trees.tree_map(self._known, (args, kwargs))
+            args, kwargs = trees().tree_map(self._known, (args, kwargs))
         result = self._run(func, args, kwargs)
-        results = trees.tree_leaves(result)
+        results = trees().tree_leaves(result)
         self._observe(name, args, results)
         self.values.follow(func, args, kwargs, results)
         self._take_scratch(name, func, args, kwargs)
@@ -200,12 +189,10 @@ class Follower:
         return self.values.one(x) if self.numbers is None else self.numbers
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from torch._subclasses.fake_tensor import UnsupportedOperatorException
-
         try:
             return func(*args, **kwargs)
-        except UnsupportedOperatorException:  # PyTorch does not know its results
-            if func._schema.returns:
+        except fake_errors().operator:  # PyTorch does not know its results
+            if schema_of(func).returns:
                 raise
             return None  # it has none: it changes its arguments
 
@@ -231,7 +218,7 @@ class Follower:
             if x.layout != torch.strided:
                 raise InvalidInput(f"{self._line()}: {name} makes a tensor of {x.layout}, whose bytes depend on values")
             storage, nbytes = x.untyped_storage(), hidden.nbytes(name, args, number, x)
-            if storage._cdata in self._places or not nbytes or self._elsewhere(name, x):
+            if identity(storage) in self._places or not nbytes or self._elsewhere(name, x):
                 continue
             if (over := self._over_argument(name, args)) is not None:
                 self._hold(storage, over)
@@ -240,7 +227,7 @@ class Follower:
             if met is None:
                 self.events.append(event)
             else:
-                self._sum = _Sum(met, storage._cdata, len(self.events))
+                self._sum = _Sum(met, identity(storage), len(self.events))
 
     def _elsewhere(self, name: str, x: Any) -> bool:
         """Whether a tensor is on the host, while the step's device is another."""
@@ -281,20 +268,20 @@ class Follower:
         node = self._node
         if node is None or not hidden.in_place(node.name, name):
             return None
-        at = self._places.get(args[0].untyped_storage()._cdata, -1)
+        at = self._places.get(storage_of(args[0]), -1)
         return at if at >= node.first else None
 
     def _meet(self, name: str, args: tuple[Any, ...], result: Any) -> int | None:
-        """The address of the storage of the first of two gradients of one tensor, if the op is autograd's sum of them.
+        """The storage of the first of two gradients of one tensor, if the op is autograd's sum of them.
 
         The first is then no gradient that the running node got, and it was there before the node, unless the node gives
         both. It is dense, as the sum is; and no view, which would hold its base's storage, too."""
         node, old = self._node, args[0]
         if name != "aten.add.Tensor" or node is None:
             return None
-        if not self.fakes.own(old) or old._is_view() or (old.shape, old.stride()) != (result.shape, result.stride()):
+        if not self.fakes.own(old) or is_view(old) or (old.shape, old.stride()) != (result.shape, result.stride()):
             return None
-        address = old.untyped_storage()._cdata
+        address = storage_of(old)
         at = self._places.get(address, -1)
         if at < 0 or self.storages[at].role is not Role.GRADIENT or address in node.given:
             return None

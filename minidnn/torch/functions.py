@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minidnn.errors import InvalidInput
 from minidnn.program import Tensor
 from minidnn.torch.calls import Call, Layout
+from minidnn.torch.experimental import schema_of
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ RECORDING = ("aten::mkldnn_rnn_layer",)
 
 def function_of(call: Call) -> Callable[..., Any]:
     """The function that a call runs."""
-    schema = getattr(call.target, "_schema", None)
+    schema = schema_of(call.target)
     return Recording(call.target) if schema is not None and schema.name in RECORDING else call.target
 
 

@@ -1,13 +1,11 @@
-"""Where a real op's results differ in bytes from those of tensors without values.
-
-What is not PyTorch's public API: `torch.utils._python_dispatch._disable_current_modes`, and the op mkldnn_rnn_layer.
-"""
+"""Where a real op's results differ in bytes from those of tensors without values."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
+from minidnn.torch.experimental import without_modes
 from minidnn.torch.scratch.table import LARGER, REDUCING
 
 PAGE = 4096
@@ -56,9 +54,8 @@ def _wide_states() -> int:
     """How many states as wide as inputs and outputs oneDNN keeps, which depends on its version: of a tiny LSTM, which
     is computed here, each of the parts is a page."""
     import torch
-    from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes(), torch.enable_grad():
+    with without_modes(), torch.enable_grad():
         x, h, weight, bias = (torch.zeros(shape) for shape in ((1, 1, 16), (1, 16), (64, 16), (64,)))
         weights = (weight, weight, bias, bias)
         result = torch.ops.aten.mkldnn_rnn_layer(x, *weights, h, h, False, [], 2, 16, 1, True, False, False, True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minidnn.errors import InvalidInput
+from minidnn.torch.experimental import dicts_of
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,7 @@ def held_by(module: torch.nn.Module) -> list[Held]:
     """All that it holds, each as often as it does."""
     return [
         Held(f"{name}.{key}" if name else key, held, key, t)
-        for name, m in module.named_modules() for held in (m._parameters, m._buffers) for key, t in held.items()
+        for name, m in module.named_modules() for held in dicts_of(m)[:2] for key, t in held.items()
     ]  # fmt: skip
 
 

@@ -25,6 +25,6 @@ def torch_module(name: str = "") -> Any:
 
 
 @cache
-def torch_folder() -> str:
+def torch_folder() -> Path:
     """The folder of PyTorch's own files."""
-    return str(Path(torch_module().__file__).parent)
+    return Path(torch_module().__file__).parent

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from minidnn.torch.experimental import schema_of
 from minidnn.torch.installed import torch_module
 
 Like = Callable[[Sequence[Any], Any], Any]  # (the arguments, the result): a tensor that lies as the result does
@@ -52,7 +53,7 @@ LIKE: dict[str, Like] = {
 def corrected(target: Any, args: Sequence[Any], result: Any) -> Any:
     """What a fake kernel has given, the first tensor of which lies as the real kernel's does. To be called where new
     tensors are fake."""
-    like = LIKE.get(target._schema.name.partition("::")[2])
+    like = LIKE.get(schema_of(target).name.partition("::")[2])
     if like is None:
         return result
     several = isinstance(result, list | tuple)

@@ -12,12 +12,6 @@ can be read at any time. A C++ compiler makes it once for each build of PyTorch,
 PyTorch's profiler records what is given out, in this thread: `peak` and `current` are known when the profiler's run has
 ended; giving back what is older than the run counts nothing, and what other threads of an operator take is not seen. On
 a GPU, the counters of PyTorch's caching allocator tell, in its own units of 512 bytes.
-
-All that this file takes of PyTorch beside its documented interface:
-
-    torch.profiler.profile().profiler.kineto_results.events()   the records named "[memory]" of a run
-    torch.autograd._profiler_enabled                            whether the profiler runs
-    GetAllocator, SetAllocator                                  in C++ (native/follow.cpp)
 """
 
 from __future__ import annotations
@@ -33,6 +27,7 @@ from typing import Any
 
 from minidnn.compiled import NotCompiled
 from minidnn.errors import InvalidInput
+from minidnn.torch.experimental import profiler_runs, records_of
 from minidnn.torch.native import sources
 
 REFUSED = {
@@ -151,10 +146,9 @@ def _hooked() -> Iterator[Followed]:
 
 @contextlib.contextmanager
 def _profiled(why: str) -> Iterator[Section]:
-    from torch.autograd import _profiler_enabled
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    if _profiler_enabled():
+    if profiler_runs():
         raise InvalidInput(
             f"PyTorch's profiler runs already, and bytes are counted by it where a C++ compiler is not ({why}): "
             "count them outside of it"
@@ -170,7 +164,7 @@ def _profiled(why: str) -> Iterator[Section]:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         yield section
-    records = _sections(profiler.profiler.kineto_results.events())
+    records = _sections(records_of(profiler))
     for k, result in enumerate(results):
         result._now = lambda k=k: records[k]  # type: ignore[misc]
         result.end()

@@ -1,7 +1,4 @@
-"""Autograd's nodes: the module and the line to which each belongs, and which of them runs.
-
-What is not PyTorch's public API: the address `UntypedStorage._cdata`.
-"""
+"""Autograd's nodes: the module and the line to which each belongs, and which of them runs."""
 
 from __future__ import annotations
 
@@ -9,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from minidnn.torch.experimental import storage_of, trees
 
 LABEL = "minidnn"  # the entry of a node's metadata that says that it is known
 
@@ -57,13 +56,11 @@ class Nodes:
             todo += (other for other, _ in edges)
 
     def _begin(self, name: str, module: str, line: str, twice: bool, gradients: tuple[Any, ...]) -> None:
-        given = frozenset(x.untyped_storage()._cdata for x in gradients if x is not None)
+        given = frozenset(storage_of(x) for x in gradients if x is not None)
         self.running = Node(name, module, line, given, self._count(), twice)
 
 
 def nodes_of(results: Any) -> list[Any]:
     """The nodes that made the tensors among some results."""
-    from torch.utils import _pytree as trees
-
-    found = (getattr(x, "grad_fn", None) for x in trees.tree_leaves(results))
+    found = (getattr(x, "grad_fn", None) for x in trees().tree_leaves(results))
     return [node for node in found if node is not None]

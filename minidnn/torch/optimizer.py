@@ -2,9 +2,6 @@
 
 Two steps of it run on tensors without values. The first makes the state; the second counts as one of many, since some
 optimizers do more then. A number that a step asks for is the count of steps, whatever it stands for.
-
-What is not PyTorch's public API: the list `torch.optim.optimizer._foreach_supported_types`; see also fakes.py and
-following.py.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from typing import Any
 
 from minidnn.errors import InvalidInput, few, near
 from minidnn.program import Role
+from minidnn.torch.experimental import fake_class, foreach_types, trees
 from minidnn.torch.fakes import Fakes, borrowed, device_of, random_kept
 from minidnn.torch.following import Follower
 from minidnn.torch.lives import curve
@@ -113,14 +111,12 @@ def _followed(torch: Any, follower: Follower, make: Any, parameters: Mapping[str
 def _foreach_for_fakes() -> Iterator[None]:
     """Where nothing else is said, optimizers choose `foreach` by the type of parameters and by their device: fakes
     count as what they stand for."""
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.optim.optimizer import _foreach_supported_types as types
-
-    types.append(FakeTensor)
+    types, fake = foreach_types(), fake_class()
+    types.append(fake)
     try:
         yield
     finally:
-        types.remove(FakeTensor)
+        types.remove(fake)
 
 
 def _made(torch: Any, make: Any, parameters: list[Any]) -> Any:
@@ -132,8 +128,6 @@ def _made(torch: Any, make: Any, parameters: list[Any]) -> Any:
 
 def _on_fakes(optimizer: Any, follower: Follower, parameters: Mapping[str, Any]) -> Any:
     """A copy of an optimizer that trains the fakes of its parameters, from the fakes of its state on."""
-    from torch.utils import _pytree as trees
-
     of, known = follower.fakes.of, {id(p) for p in parameters.values()}
     groups = [{**group, "params": [of(p) for p in group["params"]]} for group in optimizer.param_groups]
     if other := sum(id(p) not in known for group in groups for p in group["params"]):
@@ -142,8 +136,8 @@ def _on_fakes(optimizer: Any, follower: Follower, parameters: Mapping[str, Any])
     vars(ours).update({k: v for k, v in vars(optimizer).items() if k != "step"})  # a scheduler's `step` is bound to it
     ours.param_groups, ours.state = groups, defaultdict(dict)
     for p, held in optimizer.state.items():
-        ours.state[of(p)] = trees.tree_map(of, held)
-        for x in trees.tree_leaves(ours.state[of(p)]):
+        ours.state[of(p)] = trees().tree_map(of, held)
+        for x in trees().tree_leaves(ours.state[of(p)]):
             if follower.fakes.own(x):
                 follower.stands(x, Role.STATE, "", "")
     return ours

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minidnn.errors import InvalidInput, few
+from minidnn.torch.experimental import dicts_of, hooked, version_of
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Parameters:
         torch = torch_module()
         self._held: dict[tuple[str, str], tuple[Any, str]] = {}
         for path, m in self.module.named_modules():
-            for what, held in (("parameter", m._parameters), ("buffer", m._buffers)):
+            for what, held in zip(("parameter", "buffer"), dicts_of(m)[:2], strict=True):
                 self._held |= {(what, f"{path}.{key}" if path else key): (held, key) for key in held}
         self.by_name = dict(self.module.named_parameters())
         self.own = (*self.by_name.values(), *self.module.buffers())
@@ -64,13 +65,9 @@ class Parameters:
     def check(self) -> None:
         """Raise InvalidInput for what a planned step does not do."""
         torch = torch_module()
-        hooked = [
-            name for name, p in self.by_name.items()
-            if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)
-        ]  # fmt: skip
-        if hooked:
+        if names := hooked(self.by_name):
             raise InvalidInput(
-                f"{few(hooked)}: hooks on gradients are not called by a planned step: remove them, and look at `.grad` "
+                f"{few(names)}: hooks on gradients are not called by a planned step: remove them, and look at `.grad` "
                 "after loss.backward()"
             )
         if torch.is_anomaly_enabled():
@@ -82,7 +79,7 @@ class Parameters:
         if name not in self.expected:
             return
         expected, (arrived,) = self.expected.pop(name), gradients
-        got = None if arrived is None else (arrived.data_ptr(), arrived._version)
+        got = None if arrived is None else (arrived.data_ptr(), version_of(arrived))
         if got != expected:
             raise InvalidInput(
                 f"{name} is used outside of the planned step, too, in the loss that backward() began from: let the "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,12 @@ from types import FrameType
 from typing import NamedTuple
 
 from minidnn.errors import InvalidInput, described, origin, short
-from minidnn.torch.installed import torch_folder
+from minidnn.torch.experimental import fake_errors, fake_log
+from minidnn.torch.user_code import PACKAGE, is_users_file
 
 OUTSIDE = "loss"  # the module of what runs outside of all modules
-PACKAGE = Path(__file__).parents[1]
 # what of minidnn stands between a user's code and PyTorch; the other files stand outside both
-BETWEEN = ("places.py", "following.py", "nodes.py", "blocks.py")
+BETWEEN = ("places.py", "experimental.py", "following.py", "nodes.py", "blocks.py")
 
 CALLING = ("__torch_function__", "_step", "_made")  # functions that call a user's code, or PyTorch for it
 
@@ -39,24 +38,25 @@ class Place(NamedTuple):
 
 
 def place(frame: FrameType | None) -> str:
-    """FILE:LINE of the innermost frame of the step that is not PyTorch's; "" if there is none, as in backward."""
-    while frame is not None:
+    """FILE:LINE of the innermost frame of the step that is the user's; "" if there is none, as in backward."""
+    while frame is not None and not _outside(frame.f_code.co_filename):
         file = frame.f_code.co_filename
-        if (ours := _ours(file)) is not None:
-            return f"{short(file)}:{frame.f_lineno}" if not ours else ""
+        if _named(file):
+            return f"{short(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
 @functools.cache
-def _ours(file: str) -> bool | None:
-    """Whether a file is minidnn's; None if it stands between."""
-    import torch
-
+def _outside(file: str) -> bool:
+    """Whether a file is minidnn's and stands outside a step."""
     path = Path(file)
-    if file.startswith("<") or path.name == "contextlib.py" or path.is_relative_to(Path(torch.__file__).parent):
-        return None
-    return (None if path.name in BETWEEN else True) if path.is_relative_to(PACKAGE) else False
+    return path.is_relative_to(PACKAGE) and path.name not in BETWEEN
+
+
+def _named(file: str) -> bool:
+    """Whether it is a file, and the user's or that of a package between the user and PyTorch."""
+    return not file.startswith("<") and is_users_file(file)
 
 
 @contextlib.contextmanager
@@ -64,14 +64,12 @@ def refused(name: str) -> Iterator[None]:
     """What fails within raises InvalidInput with the line of the user's code, unless it is minidnn's own fault.
 
     name: of what runs"""
-    from torch._subclasses import fake_tensor as fake
-
-    log = logging.getLogger(fake.__name__)
+    asked, log = fake_errors(), fake_log()
     disabled, log.disabled = log.disabled, True  # it prints what is told here
     try:
         yield
-    except (fake.DataDependentOutputException, fake.DynamicOutputShapeException) as error:
-        what = "a value that" if isinstance(error, fake.DataDependentOutputException) else "a result whose shape"
+    except (asked.value, asked.shape) as error:
+        what = "a value that" if isinstance(error, asked.value) else "a result whose shape"
         where = origin(error)
         raise InvalidInput(
             f"{where}{': ' if where else ''}{name} asks for {what} depends on data ({error.func}), and there are none"
@@ -90,24 +88,20 @@ def refused(name: str) -> Iterator[None]:
 
 
 def user_line(frame: FrameType | None, outer: tuple[str, str]) -> tuple[str, int]:
-    """The innermost line of a step outside PyTorch and minidnn; none if the loss is a function of PyTorch's.
+    """The innermost line of a step that is the user's; none if the loss is a function of PyTorch's.
 
     outer: the file and the name of the function that runs the step"""
     while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != outer:
-        if _users(frame.f_code.co_filename):
+        if _named(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
 
 
 def line_of(error: BaseException) -> tuple[str, int]:
-    """The innermost line of an error outside PyTorch and minidnn, likewise."""
-    lines = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__) if _users(f.filename)]
+    """The innermost line of an error, likewise."""
+    lines = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__) if _named(f.filename)]
     return lines[-1] if lines else ("", 0)
-
-
-def _users(file: str) -> bool:
-    return not (file.startswith((torch_folder(), str(PACKAGE), "<")) or file.endswith(("contextlib.py", "_compile.py")))
 
 
 def brief(file: str) -> str:

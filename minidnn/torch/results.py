@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minidnn.errors import InvalidInput
 from minidnn.torch.arguments import is_plain
+from minidnn.torch.experimental import trees
 from minidnn.torch.installed import torch_module
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ def returned(value: Any) -> Any:
 
 def rebuilt(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """What a module returned, with these tensors in it."""
-    tree = torch_module("utils._pytree")
     rest = iter(tensors)
     leaves, spec = structure
-    return tree.tree_unflatten([next(rest) if x is TENSOR else x for x in leaves], spec)
+    return trees().tree_unflatten([next(rest) if x is TENSOR else x for x in leaves], spec)
 
 
 def scalar(value: Any, module: torch.nn.Module) -> tuple[torch.Tensor, Any]:

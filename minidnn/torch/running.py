@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from minidnn.errors import InvalidInput
 from minidnn.torch.calls import Sum
 from minidnn.torch.code import Steps
+from minidnn.torch.experimental import after_backward, version_of, will_run
 from minidnn.torch.installed import torch_module
 from minidnn.torch.modes import autocast, no_autocast
 from minidnn.torch.parameters import Parameters
@@ -71,10 +72,10 @@ class Running:
         new = [n for n, v in capture.gradients.items() if v.tensor not in capture.sources]
         given = dict(zip(new, gradients, strict=True))
         self.parameters.expected = {
-            name: (given[name].data_ptr(), given[name]._version) if name in given else None
+            name: (given[name].data_ptr(), version_of(given[name])) if name in given else None
             for name in capture.gradients
         }  # fmt: skip
-        torch_module().autograd.Variable._execution_engine.queue_callback(self.parameters.expected.clear)
+        after_backward(self.parameters.expected.clear)
         return [given.get(name) for name in self.names]
 
     def _check(self) -> None:
@@ -99,7 +100,7 @@ class Running:
                     "loss.backward()"
                 )
         for name in self.planned.added:
-            if not self.parameters.by_name[name].requires_grad or not _runs(self.parameters.nodes[name]):
+            if not self.parameters.by_name[name].requires_grad or not will_run(self.parameters.nodes[name]):
                 raise InvalidInput(
                     f"{name} has a gradient that this step was planned to add to, and this backward pass does not: "
                     "call loss.backward() for all parameters, or set gradients to None before the step"
@@ -125,15 +126,7 @@ class Running:
 
 def _state(t: torch.Tensor) -> tuple[int, int]:
     """What another value of a tensor shows in."""
-    return t._version, t.data_ptr()
-
-
-def _runs(node: Any) -> bool:
-    """Whether the backward pass that runs will add to this parameter's gradient."""
-    try:
-        return bool(torch_module()._C._will_engine_execute_node(node))
-    except RuntimeError:  # torch.autograd.grad
-        return False
+    return version_of(t), t.data_ptr()
 
 
 def _end(steps: Steps, sent: Any) -> list[torch.Tensor]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from minidnn.torch.experimental import schema_of
+
 if TYPE_CHECKING:
     import torch
 
@@ -14,14 +16,15 @@ STATISTICS = {"native_batch_norm": (3, 4, 5), "cudnn_batch_norm": (3, 4, 5), "mi
 
 def known(target: Any) -> bool:
     """Whether an op is PyTorch's own. What others compute may change when they run again."""
-    schema = getattr(target, "_schema", None)
+    schema = schema_of(target)
     return schema is not None and schema.name.partition("::")[0] in ("aten", "prims", "quantized", "mkldnn")
 
 
 def wanted(node: torch.fx.Node, i: int) -> bool:
     """Whether a call gives its result i: a backward op leaves out gradients that its mask does not ask for, though its
     fake kernel may not."""
-    arguments = node.target._schema.arguments if hasattr(node.target, "_schema") else ()
+    schema = schema_of(node.target)
+    arguments = schema.arguments if schema is not None else ()
     at = next((k for k, argument in enumerate(arguments) if argument.name == "output_mask"), len(node.args))
     mask = node.args[at] if at < len(node.args) else node.kwargs.get("output_mask")
     return not isinstance(mask, list | tuple) or i >= len(mask) or bool(mask[i])
@@ -29,7 +32,7 @@ def wanted(node: torch.fx.Node, i: int) -> bool:
 
 def statistics(node: torch.fx.Node) -> tuple[int, ...]:
     """The numbers of arguments that are statistics which a call changes."""
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     *numbers, training = STATISTICS.get(schema.name.partition("::")[2] if schema else "", (-1,))
     changes = 0 <= training < len(node.args) and node.args[training] is True
     return tuple(i for i in numbers if node.args[i] is not None) if changes else ()
@@ -37,7 +40,7 @@ def statistics(node: torch.fx.Node) -> tuple[int, ...]:
 
 def changed(node: torch.fx.Node) -> list[Any]:
     """The arguments that a call changes in place, by its schema."""
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     result: list[Any] = []
     for i, argument in enumerate(schema.arguments if schema is not None and schema.is_mutable else ()):
         if argument.alias_info is None or not argument.alias_info.is_write:

@@ -1,12 +1,5 @@
 """The ops of one step of a PyTorch module, forward and backward, as PyTorch runs them eagerly. Nothing is allocated.
 
-All that minidnn takes of PyTorch's experimental interface is in this file:
-
-    torch.fx.experimental.proxy_tensor   make_fx, get_proxy_mode, get_proxy_slot
-    torch._subclasses.fake_tensor        FakeTensorMode
-    torch.utils._python_dispatch         TorchDispatchMode
-    torch._C._current_autograd_node, torch._C._autograd._get_sequence_nr
-
 The step is traced below autograd and without PyTorch's Python dispatcher, so the graph has the very ops that eager mode
 dispatches to a device, in its order. (With that dispatcher, as torch.compile and torch.export have it, Dropout on a
 CPU becomes an op whose bits differ where p is 0.15, and an LSTM thousands of ops.)
@@ -26,6 +19,20 @@ from minidnn.errors import InvalidInput
 from minidnn.torch.arguments import Arguments
 from minidnn.torch.checks import check_arguments, check_modules
 from minidnn.torch.constants import Asked, asked, eager_paths
+from minidnn.torch.experimental import (
+    each_op,
+    fake_log,
+    fake_mode,
+    graph_of,
+    last_number,
+    node_of,
+    number_of,
+    running_node,
+    schema_of,
+    storage_of,
+    tracer,
+    trees,
+)
 from minidnn.torch.failures import decided, placed, reason
 from minidnn.torch.fakes import fake_of, fakes_of
 from minidnn.torch.formulas import check_gradients
@@ -61,24 +68,22 @@ class _Recorder:
 
     def begin(self, func: Any) -> None:
         """An op begins."""
-        torch = torch_module()
-        node = torch._C._current_autograd_node()
+        node = running_node()
         if node is not None:
             self.at = self.place_of(node)
             return
         self.at = Place(self.stack[-1] if self.stack else OUTSIDE, *user_line(sys._getframe(2), STEP))
-        if func._schema.is_mutable and not self.last:
+        if schema_of(func).is_mutable and not self.last:
             self.changing[self.at] = None
 
     def place_of(self, node: Any) -> Place:
         """The place of the op whose backward a node of autograd is."""
-        return self.forward_of.get(node._sequence_nr(), Place())
+        return self.forward_of.get(number_of(node), Place())
 
     def note(self, nodes: Any) -> None:
         """The op has run."""
-        torch = torch_module()
-        if torch._C._current_autograd_node() is None:
-            self.forward_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.at)
+        if running_node() is None:
+            self.forward_of.setdefault(last_number(), self.at)
         for one in reversed(nodes):
             if one.name in self.places or one.op != "call_function":
                 break
@@ -134,19 +139,6 @@ def trace(
     return traced
 
 
-def _fake_mode() -> Any:
-    """Of tensors without values, which lie as real ones do."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    class Exact(FakeTensorMode):
-        def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = super().dispatch(func, types, args, kwargs or {})
-            with self:
-                return corrected(func, args, result)
-
-    return Exact(allow_non_fake_inputs=True)
-
-
 def _trace(
     module: torch.nn.Module,
     arguments: Arguments,
@@ -157,9 +149,7 @@ def _trace(
     values: bool,
 ) -> Traced:
     torch = torch_module()
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    mode = _fake_mode()
+    mode = fake_mode(corrected, allow_non_fake_inputs=True)
     parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     real = {**parameters, **buffers}
     count, held = len(arguments.tensors), held_by(module)
@@ -183,7 +173,7 @@ def _trace(
             value = loss(output, args[-1]) if loss is not None else output
             keep_assigned(held, own, type(module).__name__)
             if not training:
-                leaves, structure = torch_module("utils._pytree").tree_flatten(value)
+                leaves, structure = trees().tree_flatten(value)
                 results.append(([returned(x) for x in leaves], structure))
                 return tuple(x for x in leaves if isinstance(x, torch.Tensor))
             minimized, structure = scalar(value, module)
@@ -197,7 +187,7 @@ def _trace(
                 return minimized, *torch.autograd.grad(minimized, wanted, flat[-1], allow_unused=True)
 
     with unchanged(module, loss), _errors_read(module, recorder), _hooks(recorder), eager_paths():
-        graph = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*fakes)
+        graph = graph_of(step, fakes)
     return Traced(
         graph, recorder.places, frozenset(recorder.backward), tuple(parameters), tuple(buffers), count, trained,
         training, results[-1], tuple(recorder.asked),
@@ -206,11 +196,7 @@ def _trace(
 
 def _lasting(leaf: torch.Tensor) -> bool:
     """Whether a tensor is there without the step: the step does not compute it."""
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
-
-    proxies = get_proxy_mode()
-    assert proxies is not None
-    node = get_proxy_slot(leaf, proxies.tracer, None, lambda p: p.proxy.node)
+    node = node_of(leaf, tracer())
     return node is None or node.op != "call_function"
 
 
@@ -221,11 +207,7 @@ def _device_of(module: torch.nn.Module) -> str:
 
 def _with_values(fakes: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> dict[Any, tuple[int, Any]]:
     """The arguments that have values, with their places, by their nodes."""
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
-
-    proxies = get_proxy_mode()
-    assert proxies is not None
-    nodes = [get_proxy_slot(t, proxies.tracer, None, lambda p: p.proxy.node) for t in fakes]
+    nodes = [node_of(t, tracer()) for t in fakes]
     return {n: (i, t) for i, (n, t) in enumerate(zip(nodes, tensors, strict=True)) if n and t.device.type != "meta"}
 
 
@@ -235,32 +217,25 @@ def _with_values(fakes: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor])
 @contextlib.contextmanager
 def _noting(recorder: _Recorder) -> Iterator[None]:
     """Note where each op comes from. Raises InvalidInput for what a graph would not show."""
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     torch = torch_module()
-    leaves = torch.utils._pytree.tree_leaves
 
-    class Noting(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            proxies = get_proxy_mode()
-            assert proxies is not None
-            recorder.begin(func)
-            if func is torch.ops.aten._local_scalar_dense.default:
-                node = get_proxy_slot(args[0], proxies.tracer, None, lambda p: p.proxy.node)
-                if (value := asked(node, recorder.inputs)) is not None:
-                    recorder.asked.append(value)
-                    return value.value
-            for t in leaves((args, kwargs)):
-                if isinstance(t, torch.Tensor):
-                    _check_storage(t, get_proxy_slot(t, proxies.tracer, None, lambda p: p.proxy.node), recorder)
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, bool | int | float) and func not in GEOMETRY():
-                raise InvalidInput(f"{recorder.at}: {decided(str(func), recorder.at.module)}")
-            recorder.note(proxies.tracer.graph.nodes)
-            return result
+    def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        making = tracer()
+        recorder.begin(func)
+        asks = func is torch.ops.aten._local_scalar_dense.default
+        if asks and (value := asked(node_of(args[0], making), recorder.inputs)) is not None:
+            recorder.asked.append(value)
+            return value.value
+        for t in trees().tree_leaves((args, kwargs)):
+            if isinstance(t, torch.Tensor):
+                _check_storage(t, node_of(t, making), recorder)
+        result = func(*args, **kwargs)
+        if isinstance(result, bool | int | float) and func not in GEOMETRY():
+            raise InvalidInput(f"{recorder.at}: {decided(str(func), recorder.at.module)}")
+        recorder.note(making.graph.nodes)
+        return result
 
-    with Noting():
+    with each_op(run):
         yield
 
 
@@ -275,11 +250,7 @@ def _check_storage(t: torch.Tensor, node: Any, recorder: _Recorder) -> None:
     """Raise InvalidInput if the tensor has another memory than the graph knows: `x.data = y` leaves no trace."""
     strided = torch_module().strided
     value = node.meta.get("val") if node is not None else None
-    if (
-        value is not None
-        and t.layout == value.layout == strided
-        and value.untyped_storage()._cdata != t.untyped_storage()._cdata
-    ):
+    if value is not None and t.layout == value.layout == strided and storage_of(value) != storage_of(t):
         raise InvalidInput(
             f"{recorder.at}: this tensor was given other memory by `.data = ...`, which a plan does not see: use "
             "x.copy_(y), or the new tensor itself"
@@ -313,7 +284,7 @@ def _hooks(recorder: _Recorder) -> Iterator[None]:
 @contextlib.contextmanager
 def _errors_read(module: torch.nn.Module, recorder: _Recorder) -> Iterator[None]:
     """Give errors of the tracing a text that a user can act on, with the place in the user's source."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
+    log = fake_log()
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.errors import of_package, of_python
 from minidnn.torch.installed import torch_folder
+
+PACKAGE = Path(__file__).parents[1]
 
 
 def codes_of(code: CodeType) -> list[CodeType]:
@@ -38,12 +40,12 @@ def names_of(code: CodeType) -> tuple[str, ...]:
 
 @cache
 def is_users_file(file: str) -> bool:
-    """Whether a file is neither PyTorch's, nor NumPy's, nor Python's own, nor minidnn's."""
+    """Whether a file is neither PyTorch's, nor NumPy's, nor Python's own, nor minidnn's. What has no file, such as a
+    notebook's cell, is the user's; and so are other packages."""
     if not file or file.startswith("<"):
         return bool(file)
-    if "site-packages" not in file and file.startswith(sysconfig.get_paths()["stdlib"]):
-        return False
-    return not file.startswith((torch_folder(), str(Path(np.__file__).parent), str(Path(__file__).parents[1])))
+    others = (torch_folder(), Path(np.__file__).parent, PACKAGE)
+    return not of_python(file) and not any(Path(file).is_relative_to(folder) for folder in others)
 
 
 def of_user(one: Any) -> bool:
@@ -61,4 +63,4 @@ def _is_users(module: str) -> bool:
 def watched(file: str) -> bool:
     """Whether what a file's functions read is watched. An installed package keeps caches and registries of its own,
     which are no part of a step; the attributes of its modules and of their classes are watched all the same."""
-    return is_users_file(file) and "site-packages" not in file and "dist-packages" not in file
+    return is_users_file(file) and not of_package(file)

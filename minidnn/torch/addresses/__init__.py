@@ -9,7 +9,6 @@ A step asks for memory in one order, since the schedule's order is fixed and one
 the reason that PyTorch's own allocator is (cuda_runtime.py): bytes are given back in the order of the schedule, behind
 its waits. The C code compares each request with the plan, and never hands out bytes that are in use.
 
-PyTorch's interface for allocators is experimental: torch._C._cuda_customAllocator, its set_record_stream_fn and
-set_reset_fn, and torch.cuda.memory.change_current_allocator. With it, torch.cuda.memory_stats and MemPool do not work,
-and no step is captured as a graph. No GPU has run this yet: tests run the C code with the host's malloc.
+PyTorch's interface for allocators is experimental (experimental.py). With it, torch.cuda.memory_stats and MemPool do
+not work, and no step is captured as a graph. No GPU has run this yet: tests run the C code with the host's malloc.
 """

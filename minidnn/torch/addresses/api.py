@@ -9,6 +9,7 @@ from typing import Any
 from minidnn.compiled import NotCompiled
 from minidnn.errors import Failed, InvalidInput
 from minidnn.torch.addresses.library import Bytes, Library, library
+from minidnn.torch.experimental import takes_allocators, use_allocator
 from minidnn.torch.installed import torch_module
 
 _installed: list[Library] = []
@@ -27,7 +28,7 @@ def planned_addresses() -> None:
     if _installed:
         return
     torch, cuda = torch_module(), torch_module("cuda")
-    if not hasattr(torch._C, "_cuda_customAllocator"):
+    if not takes_allocators():
         raise InvalidInput(f"this PyTorch ({torch.__version__}) has no CUDA: install one that has, or plan for the CPU")
     if cuda.is_initialized():
         raise InvalidInput("CUDA is in use already: call planned_addresses() before the first tensor is on a GPU")
@@ -37,10 +38,7 @@ def planned_addresses() -> None:
         raise Failed(f"planned addresses need a C compiler: {reason}") from None
     runtime = ctypes.CDLL(_cudart())
     own.setup(runtime.cudaMalloc, runtime.cudaFree)
-    allocator = torch._C._cuda_customAllocator(own.address("mdn_alloc"), own.address("mdn_free"))
-    allocator.set_record_stream_fn(own.address("mdn_record_stream"))
-    allocator.set_reset_fn(own.address("mdn_drop_kept"))
-    cuda.memory.change_current_allocator(cuda.memory._CUDAAllocator(allocator))
+    use_allocator(*map(own.address, ("mdn_alloc", "mdn_free", "mdn_record_stream", "mdn_drop_kept")))
     _installed.append(own)
 
 

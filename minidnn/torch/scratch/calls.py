@@ -1,11 +1,5 @@
 """A call of an operator of PyTorch, as far as its scratch depends on it: the operator, and its arguments, with the
 shape of each tensor in place of its numbers.
-
-All that this file takes of PyTorch beside its documented interface:
-
-    torch._subclasses.fake_tensor.FakeTensorMode    results' shapes, without numbers
-    torch._ops.OpOverload._schema                   tells an operator from other functions; names of its arguments
-    torch.UntypedStorage._cdata                     tells storages apart
 """
 
 from __future__ import annotations
@@ -15,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minidnn.torch.experimental import fake_mode, hint_of, identity, schema_of, storage_of, trees
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +87,6 @@ class Call:
     def of(cls, target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Call:
         """Of an operator and its arguments: tensors of any kind (fake, meta, real), or Forms in their places."""
         import torch
-        from torch.utils import _pytree as trees
 
         forms: dict[int, Any] = {}
         problems: list[str] = []
@@ -103,26 +98,25 @@ class Call:
                     forms[id(x)] = Form(tuple(map(int, x.shape)), _strides(torch, x), x.dtype)
                 return forms[id(x)]
             if isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool):
-                return x.node.require_hint() if hasattr(x.node, "require_hint") else x.node.hint
+                return hint_of(x)
             return Generator() if isinstance(x, torch.Generator) else x
 
-        if not hasattr(target, "_schema"):
+        if schema_of(target) is None:
             problems.append("it is no operator of PyTorch")
-        given, named = trees.tree_map(form, (tuple(args), dict(kwargs or {})), is_leaf=_is_form)
+        given, named = trees().tree_map(form, (tuple(args), dict(kwargs or {})), is_leaf=_is_form)
         return cls(target, given, named, None, problems[0] if problems else "")
 
     @classmethod
     def of_node(cls, node: torch.fx.Node) -> Call:
         """Of a node of a graph that was traced with fake tensors: `meta["val"]` has them."""
         import torch
-        from torch.utils import _pytree as trees
 
         def value(n: torch.fx.Node) -> Any:
             return n.meta["val"] if "val" in n.meta else getattr(n.graph.owning_module, str(n.target))
 
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
         call = cls.of(node.target, args, kwargs)  # type: ignore[arg-type]
-        before = [x for x in trees.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        before = [x for x in trees().tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         made = new_storages(node.meta["val"], before) if "val" in node.meta else None
         return cls(call.target, call.args, call.kwargs, made, call.impossible)
 
@@ -134,9 +128,7 @@ class Call:
     @cached_property
     def forms(self) -> list[Form]:
         """The arguments' tensors, each once."""
-        from torch.utils import _pytree as trees
-
-        leaves = trees.tree_leaves((self.args, self.kwargs), is_leaf=_is_form)
+        leaves = trees().tree_leaves((self.args, self.kwargs), is_leaf=_is_form)
         return list({id(x): x for x in leaves if _is_form(x)}.values())
 
     @cached_property
@@ -163,28 +155,24 @@ class Call:
         if self.made is not None or self.impossible:
             return self.made or ()
         import torch
-        from torch._subclasses.fake_tensor import FakeTensorMode
 
-        with FakeTensorMode(), torch.no_grad():
+        with fake_mode(), torch.no_grad():
             args, kwargs, tensors = self.filled(lambda f: torch.empty_strided(f.size, f.stride, dtype=f.dtype))
             return new_storages(self.target(*args, **kwargs), tensors)
 
     def filled(self, make: Callable[[Form], Any], generator: Any = None) -> tuple[list[Any], dict[str, Any], list[Any]]:
         """(args, kwargs, the tensors) with a tensor for each Form."""
-        from torch.utils import _pytree as trees
-
         tensors = {id(form): make(form) for form in self.forms}
 
         def value(x: Any) -> Any:
             return tensors[id(x)] if _is_form(x) else generator if isinstance(x, Generator) else x
 
-        args, kwargs = trees.tree_map(value, (list(self.args), dict(self.kwargs)), is_leaf=_is_form)
+        args, kwargs = trees().tree_map(value, (list(self.args), dict(self.kwargs)), is_leaf=_is_form)
         return args, kwargs, list(tensors.values())
 
     def argument(self, name: str) -> Any:
         """An argument by its name in the operator's schema; its default where it is not given. Raises Unlike."""
-        schema: Any = self.target._schema  # type: ignore[attr-defined]
-        for k, argument in enumerate(schema.arguments):
+        for k, argument in enumerate(schema_of(self.target).arguments):
             if argument.name == name:
                 given = self.args[k] if k < len(self.args) else self.kwargs.get(name, argument.default_value)
                 return given
@@ -194,15 +182,14 @@ class Call:
 def new_storages(results: Any, before: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """The bytes of each result's storage; 0 for one that was there before, or that an earlier result has."""
     import torch
-    from torch.utils import _pytree as trees
 
-    seen = {x.untyped_storage()._cdata for x in before if x.layout == torch.strided}
+    seen = {storage_of(x) for x in before if x.layout == torch.strided}
     result = []
-    for x in trees.tree_leaves(results):
+    for x in trees().tree_leaves(results):
         storage = x.untyped_storage() if isinstance(x, torch.Tensor) and x.layout == torch.strided else None
-        result.append(storage.nbytes() if storage is not None and storage._cdata not in seen else 0)
+        result.append(storage.nbytes() if storage is not None and identity(storage) not in seen else 0)
         if storage is not None:
-            seen.add(storage._cdata)
+            seen.add(identity(storage))
     return tuple(result)
 
 

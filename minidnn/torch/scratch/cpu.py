@@ -1,8 +1,8 @@
 """Scratch on a CPU by formula, where an operator cannot be measured: its tensors take too much memory, or it needs
 numbers that nobody can make for it.
 
-The formulas were fitted to measured values of PyTorch 2.13 with oneDNN 3.12, in AVX-512, on two threads. Where a choice
-of a library's is not known, the larger one counts. Convolutions are in `cpu_convolution.py`.
+The formulas were fitted to measured values of PyTorch 2.13 with oneDNN 3.12, in AVX-512, on one thread and on two.
+Where a choice of a library's is not known, the larger one counts. Convolutions are in `cpu_convolution.py`.
 
     bfloat16     a product takes copies of its second operand and of its result in the library's layout
     attention    PyTorch's flash kernel: each thread has a block of scores, of sums and of results

@@ -3,7 +3,11 @@
 oneDNN computes in 32 and 16 bits. Where the images lie channel by channel, it reorders its operands to blocks of
 channels, whose number is rounded up, and its result back. Where channels lie innermost, it reorders the weights alone.
 For the gradient of the weights in 16 bits, and for that of images with few channels, each thread has an image of its
-own. In 64 bits, and for one small image, PyTorch unfolds the images into columns.
+own.
+
+In 64 bits, for one small image, and with one thread for few images and weights of 1 x 1, PyTorch computes itself: it
+unfolds the images into columns, unless they are their own. Groups it computes one after another, each on copies, and
+lays their results side by side.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from minidnn.torch.scratch.table import copy, dense, numbers, tensor, threads
 
 BLOCK = 16  # channels of a block, in AVX-512
 FEW = 4  # of fewer channels, images are read as they lie
-SMALL = 20480  # numbers of a single image, up to which PyTorch unfolds it
+SMALL = 20480  # numbers of a single image, up to which PyTorch computes itself
+MANY = 16  # images, from which on one thread leaves weights of 1 x 1 to oneDNN
 ROOM = 6 << 10  # bytes that a thread has beside the weights, with channels innermost
 PARTS = 256  # sums of a depthwise weight's gradient, with channels innermost
 
@@ -64,8 +69,15 @@ class Convolution:
 
     @property
     def unfolds(self) -> bool:
+        """Whether PyTorch computes itself."""
         small = self.x.size[0] == 1 and self.groups == 1 and self.x.numel <= SMALL and max(self.w.size[2:]) <= 3
-        return self.item == 8 or (small and not self.transposed)
+        return self.item == 8 or (small and not self.transposed) or self._with_one_thread
+
+    @property
+    def _with_one_thread(self) -> bool:
+        steps = (*self._list("stride"), *self._list("dilation"))
+        plain = max(self.w.size[-2:]) == 1 and max(steps) == 1
+        return self.item == 4 and threads() == 1 and plain and self.x.size[0] < MANY
 
     @property
     def one_by_one(self) -> bool:
@@ -108,18 +120,20 @@ class Convolution:
         w = self.groups * inner * outer * prod(self.w.size[2:]) * self.item
         return x, w, self.images(self.channels_out, self.y())
 
-    def columns(self) -> int:
-        """Bytes of the unfolded images of a group."""
-        if self.one_by_one:
+    def columns(self, forward: bool) -> int:
+        """Bytes of the unfolded images of a group. A transposed convolution unfolds what it gives: in its forward pass
+        always, of all images; in its backward pass image by image."""
+        if self.one_by_one and not (self.transposed and forward):
             return 0
         places = prod(self.x.size[2:]) if self.transposed else self.y()
         channels = self.channels_out if self.transposed else self.x.size[1]
-        images = 1 if self.transposed else self.x.size[0]
+        images = 1 if self.transposed and not forward else self.x.size[0]
         return images * channels // self.groups * prod(self.w.size[2:]) * places * self.item
 
-    def parts(self) -> int:
-        """Bytes of a group's own images, where there are several."""
-        return (dense(self.x) + self.y() * self.channels_out * self.item) // self.groups if self.groups > 1 else 0
+    def reordered(self, images: Form) -> int:
+        """Bytes of copies of these images, and of the weights, where channels do not lie as the others' do."""
+        forms = (images, self.x, self.w) if max(self.w.size[2:]) > 1 else (images, self.x)
+        return sum(dense(form) for form in forms if not (form.channels_last if self.last else form.contiguous))
 
     def image_each(self) -> int:
         """Bytes of an image and of its result, of each thread."""
@@ -135,7 +149,8 @@ class Convolution:
 def forward(call: Call) -> int:
     c, results = Convolution(call), sum(call.results)
     if c.unfolds:
-        return c.columns() + c.parts() + copy(c.x)
+        group, apart = (dense(c.x) // c.groups, results) if c.groups > 1 else (0, 0)
+        return max(c.columns(True) + group, apart) + c.reordered(c.x)
     x, w, y = c.operands
     if c.last:
         either = c.w.channels_last or c.depthwise or max(c.w.size[2:]) == 1  # it lies in both orders
@@ -146,15 +161,17 @@ def forward(call: Call) -> int:
 
 def backward(call: Call) -> int:
     c, results = Convolution(call), sum(call.results)
+    gradient = tensor(call, "grad_output")
     if c.unfolds:
-        return c.columns() + c.parts() + copy(c.x)
+        group, apart = ((dense(c.x) + dense(gradient)) // c.groups, results) if c.groups > 1 else (0, 0)
+        return max(c.columns(False) + group, apart) + c.reordered(gradient)
     x, w, y = c.operands
     mask = call.argument("output_mask")
     wide = dense(c.w) * 4 // c.item  # gradients of weights are summed up in 32 bits
     own = c.image_each() if c.item < 4 or (c.x.size[1] < FEW and mask[0]) else 0
     if c.last:
         return y + w + 3 * wide + (PARTS * wide if c.depthwise else 0) + own
-    y += copy(tensor(call, "grad_output"))
+    y += copy(gradient)
     data = dense(c.x) if mask[0] else 0
     sums = max(wide, w) + min(max(wide, w) * max(1, threads() - 1), x + y)
     phases = [data + x + y + sums + own, data + 2 * w]

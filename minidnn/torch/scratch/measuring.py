@@ -6,10 +6,6 @@ PyTorch's generators stay as they were. Arguments of an operator that must come 
 
 An operator runs with gradients enabled, as in a training step: `mkldnn_rnn_layer` makes its workspace only then. No
 tensor requires a gradient, so nothing is recorded.
-
-All that this file takes of PyTorch beside its documented interface:
-
-    torch.utils._python_dispatch._disable_current_modes     real tensors, where the caller makes fake ones
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minidnn.torch.experimental import without_modes
 from minidnn.torch.memory import Followed, Section, following
 from minidnn.torch.scratch.calls import Call, Form, new_storages
 
@@ -59,13 +56,12 @@ def _alone(device: str) -> Iterator[None]:
     """What the caller has switched on does not matter: fake tensors, autocast, inference, warnings. Generators stay as
     they are."""
     import torch
-    from torch.utils._python_dispatch import _disable_current_modes
 
     kind = device.partition(":")[0]
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(_disable_current_modes())
+        stack.enter_context(without_modes())
         stack.enter_context(torch.autocast(kind, enabled=False))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.random.fork_rng([device] if kind != "cpu" else []))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from minidnn.torch.experimental import schema_of
 from minidnn.torch.scratch.calls import Call, Form, Unlike
 
 Table = Mapping[str, Callable[[Call], int]]  # an operator's name, such as "mm" -> bytes of a call of it
@@ -49,7 +49,7 @@ def name(call: Call) -> str:
 def entry(table: Table, call: Call) -> int | None:
     """What the table has for the call; 0 for what takes nothing beside its results; None: nobody knows."""
     known = name(call)
-    if not hasattr(call.target, "_schema"):
+    if schema_of(call.target) is None:
         return None
     if known in table:
         with contextlib.suppress(Unlike):
@@ -80,8 +80,8 @@ def pointwise(call: Call) -> bool:
 
 
 def _is_view(call: Call) -> bool:
-    schema: Any = call.target._schema  # type: ignore[attr-defined]
-    return all(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns) and bool(schema.returns)
+    returns = schema_of(call.target).returns
+    return all(r.alias_info is not None and not r.alias_info.is_write for r in returns) and bool(returns)
 
 
 def tensor(call: Call, argument: str) -> Form:
