@@ -90,12 +90,6 @@ def cells_on_gpu(row: Row) -> list[str]:
     return [row["net"], str(row["batch"]), row["gpu"], *map(mib, numbers)]
 
 
-def assumed(all_rows: Sequence[Row]) -> list[str]:
-    """What is assumed of all nets; the rows have what is assumed of each."""
-    every = [row["assumed"].split(". ") for row in all_rows]
-    return [". ".join(sentence for sentence in every[0] if all(sentence in others for others in every)) + "."]
-
-
 def summary(all_rows: Sequence[Row]) -> list[str]:
     told = []
     for how, words in (("table", "by the table"), ("ops", "with each op measured")):
@@ -132,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print("  ".join(cells_on_gpu(row)), file=sys.stderr, flush=True)
     report("torch-foreseen", HEADINGS, [cells(row) for row in measured], summary(measured), measured, args)
     if foreseen:
-        report("torch-gpus", ON_GPU, [cells_on_gpu(row) for row in foreseen], assumed(foreseen), foreseen, args)
+        assumed = list(dict.fromkeys(f"{row['gpu']}: {row['assumed']}" for row in foreseen))
+        report("torch-gpus", ON_GPU, [cells_on_gpu(row) for row in foreseen], assumed, foreseen, args)
     return 0
 
 

@@ -11,7 +11,7 @@ from minidnn.cli.options import common
 from minidnn.cli.values import positive, size
 from minidnn.visible import say, status
 
-STEPS = 10_000_000  # half a minute, for hundreds of buffers that cannot be packed
+WORK = 12_000_000_000  # some ten seconds, for any buffers that cannot be packed
 REFUSED = 2  # the exit code if no packing within the capacity was found
 
 
@@ -24,8 +24,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--capacity", type=size, metavar="SIZE", help="bytes that are enough (default: the load)")
     parser.add_argument("--out", metavar="FILE.csv", help="write the same with a column of offsets")
     parser.add_argument(
-        "--steps", type=positive, metavar="N", default=STEPS, help=f"of the search, at most (default: {STEPS})"
-    )
+        "--work", type=positive, metavar="N", default=WORK,
+        help=f"buffers and moments that the search looks at, in all (default: {WORK}, some ten seconds)",
+    )  # fmt: skip
     common(parser, "json")
 
 
@@ -42,10 +43,11 @@ def run(args: argparse.Namespace) -> int:
     problem = packing.read(Path(args.file))
     began = time.monotonic()
 
-    def tell(capacity: int) -> None:
-        status(f"searching for a packing of {len(problem)} buffers into {capacity} bytes")
+    def tell(capacity: int, best: packing.Solution) -> None:
+        over = f"{best.height} bytes so far, {best.height / problem.load:.4f} times the load"
+        status(f"packing {len(problem)} buffers: {over}; searching within {capacity}")
 
-    result = packing.pack(problem, args.capacity or 0, args.steps, tell=tell)
+    result = packing.lowest(problem, args.work, args.capacity or 0, tell)
     status()
     seconds = time.monotonic() - began
     if args.out:

@@ -9,7 +9,7 @@ height
   +-----------------------> time
 """
 
-from minidnn.memory.packing.packer import pack
+from minidnn.memory.packing.packer import lowest, pack
 from minidnn.memory.packing.problem import Problem, ProblemError, Solution, read, write
 
-__all__ = ["Problem", "ProblemError", "Solution", "pack", "read", "write"]
+__all__ = ["Problem", "ProblemError", "Solution", "lowest", "pack", "read", "write"]

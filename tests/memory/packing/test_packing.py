@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minidnn.memory.packing import Problem, ProblemError, Solution, pack, packer, read, write
+from minidnn.memory.packing import Problem, ProblemError, Solution, lowest, pack, packer, read, write
 from minidnn.memory.packing.apart import small_apart
 from minidnn.memory.packing.greedy import online, solutions
-from minidnn.memory.packing.tight import Impossible, missing, tight
+from minidnn.memory.packing.tight import ENDLESS, Impossible, Work, missing, tight
 from tests.support.examples import examples
 
 compiled = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -153,6 +153,38 @@ def test_equal_problems_have_equal_answers_and_few_steps_give_up():
     assert tight(p, 4096, 3) is None
     again = [pack(p, steps=2000).offset.tolist() for _ in range(2)]
     assert again[0] == again[1]
+
+
+@compiled
+def test_work_ends_a_search_and_what_is_left_comes_back():
+    p = perfect(1, 40, 4096, 64)
+    work = Work(1000)
+    assert tight(p, 4096, ENDLESS, work) is None and work.left.value < 0
+    plenty = Work(1 << 40)
+    part = plenty.part(1 << 30)
+    assert tight(p, 4096, ENDLESS, part) is not None and part.left.value > 0
+    plenty.back(part)
+    assert (1 << 40) - (1 << 30) < plenty.left.value < 1 << 40
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gap_above_a_load_that_cannot_be_reached_is_halved(seed):
+    """A packing without a byte to spare has one buffer that must move, and there is no room for it."""
+    p = full(random.Random(seed), 40, 30)
+    told: list[int] = []
+    found = lowest(p, 30_000_000, tell=lambda capacity, best: told.append(capacity))
+    assert found.overlap(p) is None and found.height <= pack(p).height
+    assert lowest(p, 30_000_000).offset.tolist() == found.offset.tolist()
+    assert told[0] == p.load and min(told) == p.load and len(told) > 3
+
+
+@compiled
+def test_the_lowest_of_very_many_buffers_leaves_the_small_ones_apart(monkeypatch):
+    both = with_crumbs(3)[1]
+    monkeypatch.setattr(packer, "SEARCHED", 40)
+    found = lowest(both, 1 << 30, 41200)
+    assert found.height <= 41200 and found.overlap(both) is None
 
 
 def with_crumbs(seed: int) -> tuple[Problem, Problem]:

@@ -22,6 +22,7 @@ enum { PLACED_NOT = -1 };
 
 typedef struct {
     int64_t count, capacity, steps; /* steps: that may still be tried in this round */
+    int64_t *work;                  /* buffers and sections that may still be looked at */
     const int64_t *size;
     int64_t *where;                 /* offsets; PLACED_NOT */
     int64_t *least;                 /* the least offset that is left for a buffer that is not placed */
@@ -81,6 +82,7 @@ static void undo(Search *s, int64_t trailed, int32_t depth) {
 /* Raises the floor of a section to the least offset of its buffers, and says whether they can still fit. */
 static int fits(Search *s, int32_t k) {
     int64_t least = INT64_MAX;
+    *s->work -= s->members_at[k + 1] - s->members_at[k];
     for (int32_t i = s->members_at[k]; i < s->members_at[k + 1]; i++) {
         const int32_t b = s->members[i];
         if (s->where[b] == PLACED_NOT && s->least[b] < least) least = s->least[b];
@@ -97,6 +99,7 @@ static int place(Search *s, const int32_t *part, int32_t count, int32_t lo, int3
     s->where[b] = at;
     s->placed[s->depth++] = b;
     s->touch++;
+    *s->work -= count + s->last[b] - s->first[b];
     for (int32_t k = s->first[b]; k < s->last[b]; k++) {
         change(s, &s->floor[k], top);
         s->total[k] -= s->size[b];
@@ -114,11 +117,13 @@ static int place(Search *s, const int32_t *part, int32_t count, int32_t lo, int3
             if (s->least[o] < top) {
                 change(s, &s->least[o], top);
                 good &= top + s->size[o] <= s->capacity;
+                *s->work -= s->last[o] - s->first[o];
                 for (int32_t k = s->first[o]; k < s->last[o]; k++) s->touched[k] = s->touch;
             }
         }
         if (s->least[o] > highest) highest = s->least[o];
     }
+    *s->work -= hi - lo;
     for (int32_t k = lo; good && k < hi; k++) {
         const int64_t floor = s->floor[k] > at ? s->floor[k] : at;
         good = floor + s->total[k] <= s->capacity;
@@ -217,7 +222,7 @@ static int search(Search *s, const int32_t *part, int32_t count, int32_t lo, int
         const int32_t b = part[candidates[i].rank], depth = s->depth;
         const int64_t trailed = s->trailed;
         if (s->failed_at[s->twin[b]] == visit && s->failed_to[s->twin[b]] == candidates[i].at) continue;
-        if (s->steps-- <= 0) {
+        if (s->steps-- <= 0 || *s->work < 0) {
             result = GAVE_UP;
             break;
         }
@@ -300,8 +305,8 @@ static int rounds(Search *s, const int64_t *width, int64_t steps, int32_t *all) 
         {"WAT", 1}, {"AT", 1}, {"TAW", 1}, {"TWA", 1}, {"WAT", 0}, {"TAW", 0}, {"TWA", 0},
     };
     const int count = sizeof ways / sizeof *ways;
-    for (int64_t limit = 2 * s->count; steps > 0; limit *= 2)
-        for (int i = 0; i < count && steps > 0; i++) {
+    for (int64_t limit = 2 * s->count; steps > 0 && *s->work >= 0; limit *= 2)
+        for (int i = 0; i < count && steps > 0 && *s->work >= 0; i++) {
             for (int64_t b = 0; b < s->count; b++) s->width[b] = ways[i].in_time ? width[b] : s->last[b] - s->first[b];
             s->order = ways[i].order;
             const int64_t given = s->steps = limit < steps ? limit : steps;
@@ -313,11 +318,12 @@ static int rounds(Search *s, const int64_t *width, int64_t steps, int32_t *all) 
 }
 
 /* Offsets of `count` buffers of size[b] bytes over [lo[b], hi[b]) that end at or below `capacity`; count > 0, and times
- * are numbers up to `times`. `width`: the lengths of lives, for orders. Tries at most `steps` steps. Returns FOUND,
- * IMPOSSIBLE if there are none, GAVE_UP, or NO_MEMORY. */
+ * are numbers up to `times`. `width`: the lengths of lives, for orders. Tries at most `steps` steps, which together look at
+ * at most `*work` buffers and sections; what is left of that stays in `*work`. Returns FOUND, IMPOSSIBLE if there are
+ * none, GAVE_UP, or NO_MEMORY. */
 int tight(int64_t count, int64_t times, const int64_t *lo, const int64_t *hi, const int64_t *width, const int64_t *size,
-          int64_t capacity, int64_t steps, int64_t *offset) {
-    Search s = {.count = count, .capacity = capacity, .size = size, .where = offset};
+          int64_t capacity, int64_t steps, int64_t *work, int64_t *offset) {
+    Search s = {.count = count, .capacity = capacity, .size = size, .work = work, .where = offset};
     const size_t n = count + 1, t = times + 1;
     const size_t of_buffer = 5 * sizeof(int64_t) + 6 * sizeof(int32_t);
     const size_t of_time = 2 * sizeof(int64_t) + 4 * sizeof(int32_t) + 1;
