@@ -90,6 +90,12 @@ def cells_on_gpu(row: Row) -> list[str]:
     return [row["net"], str(row["batch"]), row["gpu"], *map(mib, numbers)]
 
 
+def assumed(all_rows: Sequence[Row]) -> list[str]:
+    """What is assumed of all nets; the rows have what is assumed of each."""
+    every = [row["assumed"].split(". ") for row in all_rows]
+    return [". ".join(sentence for sentence in every[0] if all(sentence in others for others in every)) + "."]
+
+
 def summary(all_rows: Sequence[Row]) -> list[str]:
     told = []
     for how, words in (("table", "by the table"), ("ops", "with each op measured")):
@@ -126,8 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print("  ".join(cells_on_gpu(row)), file=sys.stderr, flush=True)
     report("torch-foreseen", HEADINGS, [cells(row) for row in measured], summary(measured), measured, args)
     if foreseen:
-        assumed = list(dict.fromkeys(f"{row['gpu']}: {row['assumed']}" for row in foreseen))
-        report("torch-gpus", ON_GPU, [cells_on_gpu(row) for row in foreseen], assumed, foreseen, args)
+        report("torch-gpus", ON_GPU, [cells_on_gpu(row) for row in foreseen], assumed(foreseen), foreseen, args)
     return 0
 
 

@@ -55,7 +55,7 @@ def _images(gradient: Any, x: Any, aten: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize(("given", "of"), product(ORDERS, ORDERS))
+@pytest.mark.parametrize(("given", "of"), list(product(ORDERS, ORDERS)))
 def test_results_lie_as_foreseen(given, of):
     import torch
 

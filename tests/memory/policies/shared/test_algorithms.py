@@ -16,7 +16,7 @@ from minidnn.memory.policies.shared.algorithms import fastest_within, live_besid
 from minidnn.program import Algorithm
 from minidnn.programs.build import programs
 from tests.support.oracle import broken
-from tests.support.programs import PROGRAMS, chain, costs
+from tests.support.programs import PROGRAMS, chain, costs, transformer
 
 MIB = 1 << 20
 
@@ -33,7 +33,7 @@ def taken(program, policy, prices, budget=1 << 60):
 @pytest.mark.extended
 @pytest.mark.parametrize("policy", POLICIES)
 def test_keeps_every_budget_that_the_leanest_keep_and_is_never_slower(policy):
-    program, prices = PROGRAMS["inception"](), costs()
+    program, prices = transformer(1) if policy == "selective" else PROGRAMS["inception"](), costs()
     lean, most = (arrange([program], f"{policy}:{a}", prices).arena for a in "mp")
     least = arrange([program], f"{policy}:m", prices).arena
     before = None
