@@ -18,9 +18,11 @@ from minidnn.measuring.spread import Spread
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.moment import by_role
 from minidnn.memory.policies.papers.vdnn import feature_extraction
+from minidnn.memory.policies.shared.lacking import Lacking
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
 from minidnn.results.policies import PolicyRow
+from minidnn.visible import say_once
 
 
 @dataclass(eq=False)
@@ -144,15 +146,25 @@ def simulated(
 
     plan: plans a policy, as `nearest` does, which is the default
 
-    Slowdowns are relative to the first baseline among the policies, even if that is refused."""
+    Slowdowns are relative to the first baseline among the policies, even if that is refused. A policy that finds
+    nothing in the net to work on is left out, and named on stderr. Raises Lacking if all are."""
     train = next(program for program in programs if program.name == name)
-    results = []
+    results: list[Result] = []
+    lacking: list[Lacking] = []
     for policy in policies:
-        result = Result.of(plan(policy) if plan else nearest(programs, policy, costs, budget, host_budget, name))
+        try:
+            result = Result.of(plan(policy) if plan else nearest(programs, policy, costs, budget, host_budget, name))
+        except Lacking as error:
+            lacking.append(error)
+            continue
         add_bound(result, train, budget, host_budget)
         if facts == "vdnn2016":
             result.more["paper_peak_bytes"] = paper_peak(result.schedule, policy)
         results.append(result)
+    if lacking and not results:
+        raise lacking[0]
+    for without in lacking:
+        say_once(f"minidnn: left out: {without}")
     against_baseline(results)
     return results
 

@@ -194,6 +194,16 @@ def test_cards_frontier_compare_and_board_take_modules(file, capsys):
     assert (cell["net"], cell["batch"], cell["fits"]) == ("Net", 64, True)
 
 
+def test_a_policy_that_finds_nothing_is_left_out_of_a_comparison_and_named(file, capsys):
+    words = ["compare", f"{file}:make", "--gpu", "h100", "--torch", "--json", "--policies"]
+    assert main([*words, "liveness,selective"]) == 0
+    out, err = capsys.readouterr()
+    assert [row["policy"] for row in json.loads(out)["rows"]] == ["liveness"]
+    assert "minidnn: left out: selective runs the core of attention again, and TRAIN has none" in err
+    assert main([*words, "selective"]) == 2
+    assert "selective runs the core of attention again" in capsys.readouterr().err
+
+
 def test_cards_and_board_count_what_the_libraries_of_each_gpu_keep(file, capsys):
     cards = {
         r["gpu"]: r["peak_bytes"] for r in document(capsys, "cards", f"{file}:make", "--gpus", "rtx3060,h100")["rows"]
