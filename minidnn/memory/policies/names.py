@@ -93,6 +93,7 @@ BUDGETED = "best"  # the policy if none is named, but a budget is
 AT = "@"  # before the number of parts in which large ops run
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
 STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
+LONG = 1000  # ops
 QUICK = "capuchin:p", "dtr:p", "sqrt_n:p"  # policies whose plans are starts where `best` looks longer
 OTHERS = *STAYING, "vdnn_pp", "accudnn", "superneurons", "layrub"
 
@@ -103,7 +104,8 @@ def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pl
     others = STAYING if room is not None and room <= 0 else OTHERS  # else tensors have nowhere to go
     plan = best(program, costs, budget, [find(name, budgeted=True) for name in others], parts)
     if (effort := asked()) is not None:
-        plan = longer(program, costs, budget, plan, parts, [find(name, budgeted=True) for name in QUICK], effort)
+        starts = QUICK if len(program.ops) <= LONG else ()  # else these policies plan for seconds
+        plan = longer(program, costs, budget, plan, parts, [find(name, budgeted=True) for name in starts], effort)
     return replace(plan, asap=True)
 
 
