@@ -19,7 +19,7 @@ from minidnn.measuring.load import processors
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import names
 from minidnn.memory.policies.bibliography import PAPERS, paper
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, no_effort
 from minidnn.report import board as report
 from minidnn.report import board_charts, board_page
 from minidnn.report.look import Look
@@ -105,6 +105,7 @@ def of(
     for source in nets:
         job = one(*at_batch(source))
         check_policies(policies, sizes=True, whole=job.whole)
+        no_effort(job.setting.effort, "board")
         contests += _contests(job, cards)
         assumed[job.assumed] = None
     try:

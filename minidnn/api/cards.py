@@ -16,6 +16,7 @@ from minidnn.jobs.outcome import free, nearest
 from minidnn.jobs.plannable import Plannable
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
+from minidnn.memory.policies.check import no_effort
 from minidnn.report.cards import LOOK
 from minidnn.results.budgets import CardRow
 from minidnn.results.budgets import Cards as Document
@@ -56,6 +57,7 @@ def cards(
 
 def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -> Cards:
     """The cards of a job that was read for the GPU `ANY`, the least memory first."""
+    no_effort(job.setting.effort, "cards")
     host_budget = None if job.host_assumed else job.setting.host_budget
     names = list(dict.fromkeys(map(named, known() if gpus is None else gpus)))
     rows = []

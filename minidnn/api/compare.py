@@ -10,13 +10,14 @@ from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.api.plan import listed
 from minidnn.backends import open_device
+from minidnn.errors import InvalidInput
 from minidnn.jobs import ranks
 from minidnn.jobs.compare import simulated
 from minidnn.jobs.job import Job, Source, read
 from minidnn.jobs.plannable import Plannable
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, looking_longer
 from minidnn.results.policies import Comparison as Document
 from minidnn.training.comparison import ran
 from minidnn.training.runners import runner
@@ -71,7 +72,15 @@ def of(job: Plannable, policies: Sequence[str] = (), steps: int | None = None, t
     policies = policies or [*(SIMULATED if job.gpu is not None and job.several else RUN), *budgeted]
     check_policies(policies, whole=job.whole)
     foreseen = job.gpu is not None or setting.ranks is not None or setting.facts.planning_only()
-    return _ran(job, policies, steps, tell) if isinstance(job, Job) and not foreseen else _simulated(job, policies)
+    if not isinstance(job, Job) or foreseen:
+        with looking_longer(policies, setting.effort):
+            return _simulated(job, policies)
+    if setting.effort is not None:
+        raise InvalidInput(
+            "effort: a comparison that runs plans twice; write the plan (`minidnn plan --effort SECONDS --save "
+            "FILE.plan`), and compare that (--policies FILE.plan)"
+        )
+    return _ran(job, policies, steps, tell)
 
 
 def _simulated(job: Plannable, policies: Sequence[str]) -> Comparison:

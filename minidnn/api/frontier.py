@@ -19,7 +19,7 @@ from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, no_effort
 from minidnn.program import Program
 from minidnn.report.frontier import LOOK
 from minidnn.results.budgets import BoundRow, FrontierRow
@@ -71,6 +71,7 @@ def of(
     if points < 2:
         raise InvalidInput("--points: a frontier has two or more")
     check_policies(policies, whole=job.whole)
+    no_effort(job.setting.effort, "frontier")
     costs = job.costs()
     budgets: list[int] = []
     budget = job.setting.budget

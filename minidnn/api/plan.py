@@ -20,7 +20,7 @@ from minidnn.jobs.ram import Ram
 from minidnn.jobs.remedies import remedies
 from minidnn.memory.budget import BudgetError, RamError, of_budget
 from minidnn.memory.moment import moment, placed
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, looking_longer
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
 from minidnn.report import policies as report
@@ -131,10 +131,11 @@ def of(job: Plannable, policies: Sequence[str]) -> Plans:
         budgeted = nearest(job.programs, policy, costs, setting.budget, setting.host_budget, name)
         return replace(budgeted, refused=one.refused) if isinstance(one.refused, RamError) else budgeted
 
-    results = simulated(
-        job.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, name,
-        None if setting.ram is None or here is None else within_ram,
-    )  # fmt: skip
+    with looking_longer(policies, setting.effort):
+        results = simulated(
+            job.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, name,
+            None if setting.ram is None or here is None else within_ram,
+        )  # fmt: skip
     for r in results:
         r.more |= ranks.columns(job, r.policy, r.arrangement, costs)
     rams = {} if here is None else {r.policy: here.ram(r.arrangement) for r in results}

@@ -11,7 +11,7 @@ from minidnn.api.plan import listed
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Job, Source, read
 from minidnn.jobs.ranks import curve
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, no_effort
 from minidnn.report.ranks import LOOK
 from minidnn.results.ranks import Scaling as Document
 from minidnn.results.ranks import ScalingRow
@@ -64,6 +64,7 @@ def checked(counts: Sequence[int]) -> None:
 def of(job: Job, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
     """The speed of a job on these numbers of ranks."""
     check_policies(policies, sizes=True)
+    no_effort(job.setting.effort, "scaling")
     for ranks in counts:
         job.batch_of(ranks)  # raises before anything is planned
     costs = job.costs_of_sizes() if len(set(counts)) > 1 else job.costs()

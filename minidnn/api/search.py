@@ -19,7 +19,7 @@ from minidnn.jobs.sized import KINDS, Read, Sized
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.policies import names
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, no_effort
 from minidnn.report import search as report
 from minidnn.results.budgets import Excluded, SearchRow
 from minidnn.results.budgets import Search as Document
@@ -99,6 +99,7 @@ def of(
     check_policies(policies, sizes=True, whole=job.whole)
     costs = job.costs_of_sizes()
     setting = job.setting
+    no_effort(setting.effort, "search")
     budget = costs.memory if setting.budget is None else setting.budget
     rows: list[SearchRow] = []
     beyond = None

@@ -16,7 +16,7 @@ from minidnn.jobs.outcome import of_job
 from minidnn.jobs.profile import profiled
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.plan import Plan
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, no_effort
 from minidnn.memory.schedule import Compute, Schedule
 from minidnn.program import Op, Pass, Program
 from minidnn.report import time as report
@@ -85,6 +85,7 @@ def of(job: Job, iterations: int | None = None) -> LayerTimes:
     """The seconds of each layer."""
     policy = job.setting.policy
     check_policies([policy])
+    no_effort(job.setting.effort, "time")
     costs = job.costs()
     simulated = job.gpu is not None or job.setting.ranks is not None
     if simulated:

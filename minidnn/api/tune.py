@@ -24,7 +24,7 @@ from minidnn.jobs.ranks import curve
 from minidnn.jobs.tune import Curve, ceiling, of_batch, sweep
 from minidnn.measuring.ops import measure
 from minidnn.memory.policies import BUDGETED
-from minidnn.memory.policies.check import check_policies
+from minidnn.memory.policies.check import check_policies, no_effort
 from minidnn.report import tune as report
 from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
@@ -114,6 +114,7 @@ def of(
         raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
     policy = policy or (job.solver is not None and job.solver.minidnn.policy) or POLICY
     check_policies([policy], sizes=True)
+    no_effort(job.setting.effort, "tune")
     costs = job.costs_of_sizes()
     epoch, said = _epoch(job, samples, measured)
     if job.batch is None:

@@ -19,8 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn compare resnet50 --gpu a100 --batch 256 --budget 8GiB --policies liveness,best,vdnn_all:m",
     )
     subject.arguments(
-        parser, "policies", "budget", "host_budget", "ring", "device", "costs", "format", "state", "gpu", "ranks",
-        "facts", "seed", "torch", "json", "trace", "arena",
+        parser, "policies", "budget", "host_budget", "ring", "effort", "device", "costs", "format", "state", "gpu",
+        "ranks", "facts", "seed", "torch", "json", "trace", "arena",
     )  # fmt: skip
     parser.add_argument(
         "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 300; more if a step is short)"

@@ -75,7 +75,13 @@ def _scaling(args: argparse.Namespace) -> int:
     from minidnn.errors import InvalidInput
 
     subject.check_nets(args, "--ranks")
-    taken = {"--save": args.save, "--listing": args.listing, "--trace": args.trace, "--arena": args.arena}
+    taken = {
+        "--save": args.save,
+        "--listing": args.listing,
+        "--trace": args.trace,
+        "--effort": args.effort,
+        "--arena": args.arena,
+    }
     if flag := next((flag for flag, value in taken.items() if value), None):
         raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
     scaling.checked(args.ranks)
@@ -129,7 +135,7 @@ def _save(args: argparse.Namespace, job: Plannable, policies: list[str]) -> int:
     from minidnn.errors import InvalidInput
     from minidnn.memory.planning import arrange
     from minidnn.memory.policies import plan_file
-    from minidnn.memory.policies.check import check_policies
+    from minidnn.memory.policies.check import check_policies, looking_longer
     from minidnn.report import table
     from minidnn.results.policies import SavedPlan
 
@@ -142,7 +148,8 @@ def _save(args: argparse.Namespace, job: Plannable, policies: list[str]) -> int:
         raise InvalidInput(f"--save {args.save}: {problem}")
     check_policies(policies)
     costs = job.costs()
-    arrangement = arrange(job.programs, policies[0], costs, job.setting.budget, job.setting.host_budget)
+    with looking_longer(policies, job.setting.effort):
+        arrangement = arrange(job.programs, policies[0], costs, job.setting.budget, job.setting.host_budget)
     plan_file.save(path, arrangement, costs)
     if args.json:
         table.dump(SavedPlan(file=str(path), policy=arrangement.policy, peak_bytes=arrangement.arena))

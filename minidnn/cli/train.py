@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _followed(parser.add_argument_group("tests, snapshots and logs"))
     _together(parser.add_argument_group(RANKS))
     common(
-        parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
+        parser, "policy", "budget", "host_budget", "ram", "ring", "effort", "state", "facts", "batch", "format", "seed",
         "workers", "worker_limit", "device", "costs", "global_batch", "rank_limit", "set", "loss", "modules",
         "ignore_unknown", "json",
     )  # fmt: skip

@@ -86,6 +86,11 @@ OPTIONS = (
         "update and leaves again (host); weights and all else that lives from step to step, too (all); default: the "
         "solver file's, else device", "choice", group=MEMORY, choices=("device", "host", "all"),
     ),
+    Option(
+        "effort", "after its usual plan `best` looks for a quicker one, for so many seconds for each program that "
+        "trains; Ctrl-C takes the quickest so far. Time decides: equal calls need not give equal plans", "positive",
+        "SECONDS", MEMORY,
+    ),
     Option("facts", "a paper's memory facts", "text", "NAME", MEMORY, python=": a name, or Facts", help=": {facts}"),
     Option("global_batch", "samples of an update of all ranks: each takes an equal part", "positive"),
     Option(

@@ -49,6 +49,7 @@ class Given(TypedDict, total=False):
     compress: bool
     disk: str | Path | None
     costs: Costs | str | None
+    effort: float | None
     seed: int | None
     format: str | None
     facts: str | Facts | None
@@ -86,6 +87,7 @@ class Setting:
     disk: Path | None = None  # the folder of what the staging puts on a disk
     costs: Costs | None = None  # None: the device's (jobs/costs.py)
     measured: bool = False  # whether these are those that were measured
+    effort: float | None = None  # None: plans are the usual ones
     seed: int = 0
     format: str = "float32"
     facts: Facts = FACTS["default"]
@@ -135,6 +137,7 @@ class Setting:
             disk=folder,
             costs=costs,
             measured=measured,
+            effort=_effort(given, said("ram")),
             seed=given.get("seed") or 0,
             format=named(said("format") or cls.format),
             facts=facts_of(given.get("facts") or "default"),
@@ -210,8 +213,22 @@ def _one_of(name: str, word: str, choices: Sequence[str]) -> str:
 
 
 def _seconds(name: str, seconds: float | None) -> float | None:
-    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (number and 0 < seconds < math.inf):
         raise InvalidInput(f"{name} {seconds!r}: expected a number of seconds above 0")
+    return seconds
+
+
+def _effort(given: Given, ram: int | str | None) -> float | None:
+    """The seconds for which plans are looked for. Raises InvalidInput where more than one plan would come of it."""
+    seconds = _seconds("effort", given.get("effort"))
+    if seconds is not None and ram is not None:
+        raise InvalidInput("effort: within --ram a policy plans several times; say --budget and --host-budget instead")
+    if seconds is not None and any(given.get(name) is not None for name in ("engine", "launch")):
+        raise InvalidInput(
+            "effort: each rank plans for itself, and time would decide: write one plan (`minidnn plan --effort "
+            "SECONDS --save FILE.plan`), and give it to all ranks (--policy FILE.plan)"
+        )
     return seconds
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
+from minidnn.memory.effort import looking
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.host import fixed, fixed_together, may_lack_room
@@ -122,7 +123,8 @@ def _refusal(
     programs: Sequence[Program], arrangement: Arrangement, costs: Costs, limit: int, budget: int | None
 ) -> BudgetError:
     """The refusal of plans that exceed a budget, with budgets that the policy keeps."""
-    device, host = _smallest(programs, arrangement.policy, costs)
+    with looking(None):
+        device, host = _smallest(programs, arrangement.policy, costs)
     if arrangement.arena > limit:
         return refusal(arrangement.policy, arrangement.schedules, limit, budget is None, costs, (device, host))
     assert costs.host is not None

@@ -27,6 +27,7 @@ from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.disk import DiskFile
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED, find
+from minidnn.memory.policies.check import looking_longer
 from minidnn.program import Program, nbytes
 from minidnn.sizes import text
 from minidnn.torch import costs as torch_costs
@@ -145,7 +146,8 @@ class Step:
             budget = self._part(program, costs)
         if setting.staging is not None:
             costs = replace(costs, staging=setting.staging)
-        arrangement = arrange([program], setting.policy, costs, budget, setting.host_budget)
+        with looking_longer([setting.policy], setting.effort):
+            arrangement = arrange([program], setting.policy, costs, budget, setting.host_budget)
         device = device_of(self.module)
         schedule = self._suited(device, arrangement.schedules[program.name])
         disk = DiskFile(setting.disk, arrangement.on_disk) if setting.disk is not None and arrangement.disk else None
@@ -212,6 +214,7 @@ def compile(
     host_budget: int | str | None = None,
     host_ring: int | str | None = None,
     disk: str | Path | None = None,
+    effort: float | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     state: str = "device",
     cuda_graph: bool = False,
@@ -224,7 +227,7 @@ def compile(
     budget:   device bytes, such as "6GiB": of parameters, buffers, gradients, the batch, and all that a step makes; or
               "60%" of those that a training step makes if all is kept until its last use. None: no limit
     policy:   default: "best" with a budget, else "liveness"
-    host_budget, host_ring, disk: as in `minidnn.plan`
+    host_budget, host_ring, disk, effort: as in `minidnn.plan`
     optimizer: whose state counts in the budget, and whose own step keeps it, too; without it, only `step(...)` and
               loss.backward() keep the budget
     state:    "host": the optimizer's state is there from one of its steps to the next
@@ -236,7 +239,7 @@ def compile(
     share = None
     if isinstance(budget, str) and budget.strip().endswith("%"):
         share, budget = _share(budget), None
-    given: dict[str, Any] = dict(budget=budget, host_budget=host_budget, host_ring=host_ring, disk=disk)
+    given: dict[str, Any] = dict(budget=budget, host_budget=host_budget, host_ring=host_ring, disk=disk, effort=effort)
     policy = policy or (None if share is None else BUDGETED)
     setting = Setting.of({"policy": policy, **given})  # type: ignore[typeddict-item]
     find(setting.policy)  # raises for a name that none has

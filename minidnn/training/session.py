@@ -25,6 +25,7 @@ from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.execution.trial import Unfit, refusals
+from minidnn.memory.policies.check import looking_longer
 from minidnn.nets.graph import Blob
 from minidnn.nets.net import Net
 from minidnn.program import Role, Tensor
@@ -116,7 +117,8 @@ class Session:
         are left need more workspace."""
         setting, here = self.setting, job.residence()
         while True:
-            arrangement = here.arranged(job.programs, setting.policy, self.costs, setting)
+            with looking_longer([setting.policy], setting.effort):
+                arrangement = here.arranged(job.programs, setting.policy, self.costs, setting)
             self.ram = here.ram(arrangement)
             try:
                 return Machine(

@@ -150,6 +150,11 @@ class Planner:
 
     # ---- starts
 
+    def starts(self, budget: int) -> list[tuple[Outcome, Decisions]]:
+        """Decisions that keep the budget, from the bound's answers, the quickest first; none: there is no answer."""
+        relaxed = self.bound.relaxed(budget)
+        return [] if relaxed is None else self._starts(relaxed, budget)
+
     def _starts(self, relaxed: Relaxed, budget: int) -> list[tuple[Outcome, Decisions]]:
         """Decisions that keep the budget, the quickest first."""
         result: list[tuple[Outcome, Decisions]] = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from minidnn.errors import InvalidInput
+from minidnn.memory.effort import looking
 from minidnn.memory.policies import find
-from minidnn.memory.policies.names import AT
+from minidnn.memory.policies.names import AT, SEARCHING, base
 from minidnn.memory.policies.plan_file import SUFFIX
 
 
@@ -21,3 +23,20 @@ def check_policies(policies: Sequence[str], sizes: bool = False, whole: bool = F
         find(policy)
         if whole and AT in policy and not policy.endswith(SUFFIX):
             raise InvalidInput(f"{policy}: these ops run as a whole alone: leave out {AT}{policy.partition(AT)[2]}")
+
+
+@contextmanager
+def looking_longer(policies: Sequence[str], effort: float | None) -> Iterator[None]:
+    """Within it, policies that search do so for as long as the effort says. Raises InvalidInput if none of these
+    does."""
+    if effort is not None and not any(base(policy) in SEARCHING for policy in policies):
+        some = " and ".join(sorted(SEARCHING))
+        raise InvalidInput(f"effort: {', '.join(policies)} searches for nothing; leave it out, or name {some}")
+    with looking(effort):
+        yield
+
+
+def no_effort(effort: float | None, verb: str) -> None:
+    """Raise InvalidInput if a verb that makes many plans is asked to look longer for one."""
+    if effort is not None:
+        raise InvalidInput(f"effort: {verb} makes many plans, and looks longer for none of them; leave it out")

@@ -16,10 +16,12 @@ from functools import partial
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput, near
+from minidnn.memory.effort import asked
 from minidnn.memory.lowering.host import host_room
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.ours.best import best
+from minidnn.memory.policies.ours.best_longer import longer
 from minidnn.memory.policies.ours.liveness import liveness
 from minidnn.memory.policies.papers.accudnn import accudnn
 from minidnn.memory.policies.papers.baseline import baseline
@@ -86,10 +88,13 @@ SOME_NETS = frozenset({"checkpoint_blocks", "selective"})  # policies that refus
 NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
 FEW = {"checkmate": 2}  # attempts of ":f" where each solves programs for seconds; and it looks no closer than NEAR
 DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
+SEARCHING = frozenset({"best"})  # policies that look for a quicker plan as long as they are asked to (memory/effort.py)
 BUDGETED = "best"  # the policy if none is named, but a budget is
 AT = "@"  # before the number of parts in which large ops run
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
 STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
+LONG = 1000  # ops
+QUICK = "capuchin:p", "dtr:p", "sqrt_n:p"  # policies whose plans are starts where `best` looks longer
 OTHERS = *STAYING, "vdnn_pp", "accudnn", "superneurons", "layrub"
 
 
@@ -98,6 +103,9 @@ def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pl
     room = host_room(program, costs)
     others = STAYING if room is not None and room <= 0 else OTHERS  # else tensors have nowhere to go
     plan = best(program, costs, budget, [find(name, budgeted=True) for name in others], parts)
+    if (effort := asked()) is not None:
+        starts = QUICK if len(program.ops) <= LONG else ()  # else these policies plan for seconds
+        plan = longer(program, costs, budget, plan, parts, [find(name, budgeted=True) for name in starts], effort)
     return replace(plan, asap=True)
 
 

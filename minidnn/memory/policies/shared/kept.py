@@ -36,10 +36,12 @@ LEAST = 200  # ops; shorter programs are planned anew
 MOST = 64  # files
 
 
-def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Path | None:
-    """Where the plan for this budget is kept; None for a short program that is not long in parts either."""
+def place(program: Program, costs: Costs, budget: int, parts: bool = True, effort: float | None = None) -> Path | None:
+    """Where the plan for this budget is kept; None for a short program that is not long in parts either.
+
+    effort: the seconds for which a quicker one was looked for; then it is kept, however short the program is"""
     parts = parts and next(candidates(program), None) is not None
-    if len(program.ops) < LEAST and not parts:
+    if len(program.ops) < LEAST and not parts and effort is None:
         return None
     digest = hashlib.sha256(_sources())
     for fact in (
@@ -55,6 +57,8 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pa
         costs.net_drag,
     ):
         digest.update(f"{fact!r}\n".encode())
+    if effort is not None:
+        digest.update(f"effort {effort!r}\n".encode())
     digest.update(f"{costs.bandwidth_out!r} {costs.bandwidth_in!r}\n".encode())
     for tensors in (program.inputs, program.persistent, program.outputs, program.host_resident, program.held):
         digest.update(f"{[_named(t) for t in tensors]}\n".encode())
