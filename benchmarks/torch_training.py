@@ -69,15 +69,16 @@ def trained(cases: Sequence[Case], made: Callable[[torch.nn.Module], Step] | Non
     return hashlib.sha256("".join([*losses, *map(digest, values)]).encode()).hexdigest()[:16], step, seconds
 
 
-def least(cases: Sequence[Case], **host: Any) -> int:
-    """The smallest budget that keeps both plans, by what refusals say."""
-    budget = 1
+def least(cases: Sequence[Case], named: str = "budget", **how: Any) -> int:
+    """The smallest budget that a refusal names, for both plans that such a loop needs. named: "budget" for that of the
+    device, or "host_budget". how: further arguments of `compile`"""
+    result = 1
     while True:
         try:
-            planned_twice(cases, budget=budget, **host)
-            return budget
+            planned_twice(cases, **how, **{named: result})
+            return result
         except BudgetError as refused:
-            budget = max(refused.smallest, budget + 1)
+            result = max(refused.smallest, result + 1)
 
 
 def planned_twice(cases: Sequence[Case], **how: Any) -> None:
@@ -87,17 +88,6 @@ def planned_twice(cases: Sequence[Case], **how: Any) -> None:
     for p in module.parameters():
         p.grad = torch.zeros_like(p)
     step.plan(*cases[0].args)
-
-
-def least_host(cases: Sequence[Case], **how: Any) -> int:
-    """The smallest budget of the host that refusals name, for both plans."""
-    result = 1
-    while True:
-        try:
-            planned_twice(cases, host_budget=result, **how)
-            return result
-        except BudgetError as refused:
-            result = max(refused.smallest, result + 1)
 
 
 def rows(name: str) -> Iterator[Row]:
@@ -112,7 +102,8 @@ def rows(name: str) -> Iterator[Row]:
                 host = {"disk": folder, "host_budget": kept * 2 // 3}
                 yield {"net": name, "disk": True, **under(cases, asked, reference, **host)}
     with tempfile.TemporaryDirectory() as folder:
-        host = {"disk": folder, "policy": "vdnn_all", "host_budget": least_host(cases, disk=folder, policy="vdnn_all")}
+        host = {"disk": folder, "policy": "vdnn_all"}
+        host["host_budget"] = least(cases, "host_budget", **host)
         yield {"net": name, "disk": True, **under(cases, "100%", reference, **host)}
 
 
