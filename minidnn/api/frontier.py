@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minidnn import sizes
@@ -12,7 +12,7 @@ from minidnn.api.plan import listed
 from minidnn.costs import Costs
 from minidnn.errors import InvalidInput
 from minidnn.jobs.job import Source, read
-from minidnn.jobs.outcome import Outcome, bound_at, bounds, free, outcome, over
+from minidnn.jobs.outcome import Outcome, bound_of, bounds, free, outcome, over
 from minidnn.jobs.plannable import Plannable
 from minidnn.memory.joint.bound import Bound
 from minidnn.memory.joint.linear import NoSolver
@@ -20,7 +20,7 @@ from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import synchronous
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies, no_effort
-from minidnn.program import Program
+from minidnn.program import Program, SplitRegion
 from minidnn.report.frontier import LOOK
 from minidnn.results.budgets import BoundRow, FrontierRow
 from minidnn.results.budgets import Frontier as Document
@@ -121,15 +121,14 @@ def sweep(
     train = next(program for program in programs if program.name == name)
     family = bounds(train, costs, host_budget)
     least, whole = family.least(), free(programs, costs, name).arrangement.arena
-    curve, reached = _curve(family, least, whole), None
+    reached = None
     if not budgets:
         tell(f"{BUDGETED}: the least budget")
         refused = outcome(programs, BUDGETED, costs, least, host_budget, name).refused
         reached = least if refused is None else refused.smallest
         between = [least + (whole - least) * k // (count - 1) for k in range(count)]
         budgets = [reached, *(budget for budget in between if budget > reached)]
-    limits = {budget: bound_at(train, costs, budget, host_budget) for budget in budgets}
-    rows = []
+    rows, parts = [], set[tuple[SplitRegion, ...]]()
     for policy in dict.fromkeys((BUDGETED, *policies)):
         before: Outcome | None = None
         for number, budget in enumerate(budgets):
@@ -139,16 +138,21 @@ def sweep(
                 now = before
             if now.fits:
                 before = now
-                rows.append(_row(now, budget, limits[budget]))
+                rows.append(_row(now, budget, bound_of(now, train, budget, host_budget)))
+                parts.add(now.schedule.program.parts)
+    curve = _curve(family, least, whole, parts)
     return {"rows": rows, "bounds": curve, "least_bytes": least, "reached_bytes": reached}
 
 
-def _curve(family: ProgramVariants, least: int, whole: int) -> list[BoundRow]:
-    """The bound from `least` bytes to `whole`. What bounds a larger budget bounds a smaller one."""
+def _curve(
+    family: ProgramVariants, least: int, whole: int, parts: Collection[tuple[SplitRegion, ...]]
+) -> list[BoundRow]:
+    """The bound from `least` bytes to `whole`, also of plans in these parts. What bounds a larger budget bounds a
+    smaller one."""
     rows, seconds = [], 0.0
     for k in reversed(range(BOUNDS + 1)):
         budget = least + (whole - least) * k // BOUNDS
-        if (at := family.at(budget)) is not None:
+        if (at := family.at(budget, parts)) is not None:
             seconds = max(seconds, at.seconds)
             rows.append(BoundRow(budget_bytes=budget, bound_seconds=seconds))
     return rows[::-1]

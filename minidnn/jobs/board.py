@@ -19,9 +19,10 @@ from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput, Failed
-from minidnn.jobs.outcome import bound_at, bounds, free, outcome
+from minidnn.jobs.outcome import add_bound, bound_at, bounds, free, outcome
 from minidnn.jobs.processes import Processes, result
 from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.policies import BUDGETED
 from minidnn.program import Program
 from minidnn.results.board import BoardRow, ContestRow, StandingRow
 
@@ -164,7 +165,7 @@ def ground(
         with suppress(NoSolver):
             asked = contest.train, contest.costs
             for budget in (_bytes(one, loose.arrangement.arena) for one in budgets):
-                if (bound := bound_at(*asked, budget, contest.host)) is not None:
+                if (bound := bound_at(*asked, budget, contest.host, ())) is not None:
                     limits[budget] = bound.seconds
             known["least_bytes"] = bounds(*asked, contest.host).least()
         return contest.row(**known), limits
@@ -187,7 +188,10 @@ def _numbers(contest: Contest, asked: BoardRow) -> dict[str, Any]:
     if one.refused is not None:
         smallest = "smallest_host_budget_bytes" if one.refused.host else "smallest_budget_bytes"
         return {"why": one.why, smallest: one.refused.smallest}
-    one.set_bound(asked.bound_seconds)
+    if asked.bound_seconds is None or asked.policy == BUDGETED or not one.schedule.program.parts:
+        one.set_bound(asked.bound_seconds)
+    else:  # in parts that BUDGETED does not try it may be below
+        add_bound(one, contest.train, asked.budget_bytes, contest.host)
     plan = one.arrangement
     return {
         "fits": True, "peak_bytes": plan.arena, "step_seconds": one.seconds, "bound_seconds": one.bound,

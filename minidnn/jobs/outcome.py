@@ -19,7 +19,7 @@ from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import ENDLESS, ROUNDING, arrange
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
-from minidnn.program import Program
+from minidnn.program import Program, SplitRegion
 from minidnn.visible import say_once
 
 WHOLE = "liveness:p"  # its arena is the most that a plan can use well: nothing moves, each op has its fastest algorithm
@@ -33,7 +33,8 @@ class Outcome:
     costs:   what it was planned with
     name:    the program whose steps count
     refused: why the budgets are not kept; None: they are
-    bound:   seconds that no plan of whole ops on the device within the budget is below; None: unknown, or nobody asked
+    bound:   seconds that no plan within the budget whose ops run on the device is below, as a whole, in parts that
+             `best` tries, or in this plan's; None: unknown, or nobody asked
     gap:     the simulated seconds beyond the bound, as a part of it
     """
 
@@ -90,7 +91,8 @@ class Outcome:
         return sum(isinstance(x, Compute) and x.run > 0 for x in self.schedule.instructions)
 
     def set_bound(self, seconds: float | None) -> None:
-        """Take these seconds as the bound. It holds for plans within the budget whose ops all run on the device."""
+        """Take these seconds as the bound, which must be of this plan's parts, too (`bound_of`). It holds for plans
+        within the budget whose ops all run on the device."""
         if self.refused is None and not self.schedule.plan.host_ops:
             self.bound = seconds
             self.gap = over(self.seconds, seconds)
@@ -173,10 +175,15 @@ def bounds(program: Program, costs: Costs, host_budget: int | None) -> ProgramVa
     return ProgramVariants(program, replace(costs, host=host_budget))
 
 
-@lru_cache(maxsize=8)
-def bound_at(program: Program, costs: Costs, budget: int, host_budget: int | None) -> Bound | None:
-    """The bound within `budget` bytes of the device; None: no plan of whole ops keeps it. The rest as of `bounds`."""
-    return bounds(program, costs, host_budget).closest(budget)
+@lru_cache(maxsize=32)
+def bound_at(
+    program: Program, costs: Costs, budget: int, host_budget: int | None, parts: tuple[SplitRegion, ...]
+) -> Bound | None:
+    """The bound within `budget` bytes of the device; None: no plan keeps it. The rest as of `bounds`.
+
+    parts: those of a plan that is compared with it: the bound holds for plans in these, too; (): as a whole
+    """
+    return bounds(program, costs, host_budget).closest(budget, [parts])
 
 
 @lru_cache(maxsize=4)
@@ -185,14 +192,22 @@ def _late(program: Program) -> Program:
     return program.synchronous_inputs()
 
 
+def bound_of(one: Outcome, program: Program, budget: int, host_budget: int | None = None) -> Bound | None:
+    """The bound of the outcome of this program within these budgets; None: there is none. Raises NoSolver."""
+    if one.refused is not None or one.schedule.plan.host_ops:
+        return None
+    planned = one.schedule.program
+    return bound_at(
+        program if planned.double_buffered else _late(program), one.costs, budget, host_budget, planned.parts
+    )
+
+
 def add_bound(one: Outcome, program: Program, budget: int | None, host_budget: int | None = None) -> None:
     """Give the outcome of this program within these budgets its bound, if there is a budget, and a solver."""
-    if budget is None or one.refused is not None or one.schedule.plan.host_ops:
+    if budget is None:
         return
     try:
-        bound = bound_at(
-            program if one.schedule.program.double_buffered else _late(program), one.costs, budget, host_budget
-        )
+        bound = bound_of(one, program, budget, host_budget)
     except NoSolver as reason:
         say_once(f"minidnn: there is no bound, since it {reason}")
         return

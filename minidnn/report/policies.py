@@ -93,12 +93,15 @@ def noise(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
+UNBOUND = "but by updates on the host or in other parts"  # plans that the bound is not of
+
+
 def bounded(rows: Sequence[Row]) -> list[str]:
-    """A sentence about the bound, if there is one. Like all that is foreseen it says nothing of measured times. Nor
-    does it of ops in parts, but for those that `best` tries (memory/joint/variants.py): NAME@N may be below."""
+    """A sentence about the bound, if there is one. Like all that is foreseen it says nothing of measured times. It is
+    of ops as a whole, in the parts that `best` tries, and in those of these rows (memory/joint/variants.py)."""
     result = [r["bound_seconds"] for r in rows if r.get("bound_seconds") and not r.get("timed_steps")]
-    sentences = "By the costs that plans are made with, no plan of ops as a whole within the budget takes less than"
-    return [f"{sentences} {duration(min(result))}."] if result else []
+    sentence = "By the costs that plans are made with, no plan within the budget takes less than"
+    return [f"{sentence} {duration(min(result))}, {UNBOUND}."] if result else []
 
 
 def tiers(rows: Sequence[Row]) -> list[str]:

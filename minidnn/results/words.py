@@ -44,7 +44,7 @@ WORDS = {
     "smallest_host_budget_bytes": "the smallest host budget that the refused policy could keep",
     "beside_arena_bytes": "bytes that the card holds beside the arena; null where the arena is all",
     "memory_bytes": "bytes of the device's memory",
-    "least_bytes": "lower bound on the bytes of any plan of whole ops",
+    "least_bytes": "lower bound on the bytes of any plan of ops as a whole or in the parts that best tries",
     "reached_bytes": "the least bytes for which a plan was found",
     # time
     "step_seconds": "seconds of one step: the median of the timed ones; foreseen where no step was run",
@@ -53,8 +53,8 @@ WORDS = {
     "exposed_seconds": "seconds of an iteration that are due to communication, since compute does not hide them",
     "net_seconds": "seconds of an iteration in which communications are under way",
     "sent_bytes": "bytes that the first rank receives in exchanges and sends in gathers, per iteration: the maximum",
-    "bound_seconds": "lower bound on the step of any plan that keeps the bytes and runs whole ops on the device, or "
-    "null",
+    "bound_seconds": "lower bound on the step of any plan that keeps the bytes and runs all ops on the device, in the "
+    "same parts; or null",
     "gap": "the foreseen seconds beyond the bound, as a part of it",
     "free_seconds": "seconds of a step on this GPU if it had endless memory",
     "samples_per_second": "samples of training in a second, of all ranks together",

@@ -36,7 +36,7 @@ def test_an_outcome_counts_what_a_step_copies_and_repeats():
 def test_a_bound_is_computed_once_and_only_for_what_keeps_the_budget(monkeypatch):
     asked, closest = [], ProgramVariants.closest
     monkeypatch.setattr(
-        ProgramVariants, "closest", lambda self, budget: (asked.append(budget), closest(self, budget))[1]
+        ProgramVariants, "closest", lambda self, budget, more: (asked.append(budget), closest(self, budget, more))[1]
     )
     p, c = chain(), costs()
     budget = outcome([p], "liveness:m", c).arrangement.arena
@@ -46,7 +46,7 @@ def test_a_bound_is_computed_once_and_only_for_what_keeps_the_budget(monkeypatch
         for one in (kept, refused):
             add_bound(one, p, budget)
     assert asked == [budget] and refused.bound is None
-    assert kept.bound == bound_at(p, c, budget, None).seconds and kept.gap == pytest.approx(
+    assert kept.bound == bound_at(p, c, budget, None, ()).seconds and kept.gap == pytest.approx(
         kept.seconds / kept.bound - 1
     )
     add_bound(any_bytes := outcome([p], "liveness:m", c), p, None)

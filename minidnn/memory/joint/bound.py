@@ -5,7 +5,7 @@ Any op of forward that updates nothing in place may run again: anywhere, as ofte
 algorithm. All other ops run once. Every tensor that is not persistent may leave for the host and come back: anywhere,
 as often as wanted. A persistent one lives on the device for the whole step, or on the host, where a copy takes its new
 value. Each op has any of its algorithms. Bytes are shared only where `Op.inplace` permits it. Every policy of this
-package makes plans of this plan space, but zero_offload, and NAME@N, which plans another program (variants.py).
+package makes plans of this plan space, but zero_offload. The program of NAME@N is another, with a bound of its own.
 
 The claim. Take any plan of the plan space whose live bytes keep the budget, and whose host bytes keep the host's
 (Costs.host). Its seconds in the simulator (memory/execution/simulator.py) are at least the bound. Placement only adds

@@ -128,6 +128,11 @@ class Index:
         return result
 
 
+def shortest(program: Program, costs: Costs) -> float:
+    """Seconds of all ops but communications, each with its fastest algorithm: no plan's step takes less."""
+    return sum(min(c.seconds for c in costs.choices(op)) for op in program.ops if not op.on_net)
+
+
 def _together(ops: Sequence[Op]) -> dict[Point, list[Point]]:
     """{a part of an op (memory/parts/): all its parts}. They are equally large, so their choices are the same."""
     parts: dict[Op, list[Point]] = defaultdict(list)

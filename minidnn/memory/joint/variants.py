@@ -1,21 +1,37 @@
 """The lower bound over a program and its candidates in parts (memory/parts/regions.py): all that `best` plans.
 
 Each candidate is a program with a bound of its own (bound.py). No plan of any of them is below the lowest of these. So
-none is that runs ops as a whole. NAME@N may be: its program is another, and is a candidate only if it needs fewer
-bytes, workspaces apart.
+none is that runs ops as a whole. NAME@N may plan another program, for an N that is no power of two, or a large one.
+Where its plan is compared with a bound, this program is one `more` of the variants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import Bound, LowerBound
-from minidnn.memory.joint.index import Index
+from minidnn.memory.joint.index import Index, shortest
 from minidnn.memory.lowering.placement import persistent_layout
-from minidnn.memory.parts.regions import candidates
-from minidnn.program import Program
+from minidnn.memory.parts import parted
+from minidnn.memory.parts.regions import candidates, needed
+from minidnn.program import Program, SplitRegion
+
+CLOSE = 1e-3  # part by which the least bytes may be fewer than those of the closest bound
+
+Regions = tuple[SplitRegion, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Variant:
+    """A program in parts, with seconds and bytes that no plan of it is below."""
+
+    program: Program
+    seconds: float
+    needs: int
 
 
 class ProgramVariants:
@@ -24,44 +40,61 @@ class ProgramVariants:
     def __init__(self, program: Program, costs: Costs, parts: bool = True) -> None:
         """parts: False: ops run as a whole only. Raises linear.NoSolver without the package highspy."""
         self._whole, self._costs, self._parts = program, costs, parts
-        self._bounds: dict[Program, LowerBound] = {}
+        self._bounds: dict[Regions, LowerBound] = {}
+        self._more: dict[Regions, _Variant] = {}
 
     @cached_property
-    def _parted(self) -> list[Program]:
-        return list(candidates(self._whole)) if self._parts else []
+    def _candidates(self) -> dict[Regions, _Variant]:
+        return {made.parts: self._variant(made) for made in candidates(self._whole)} if self._parts else {}
+
+    def _variant(self, made: Program) -> _Variant:
+        return _Variant(made, shortest(made, self._costs), needed(made))
 
     def _bound(self, program: Program) -> LowerBound:
-        if program not in self._bounds:
-            self._bounds[program] = LowerBound(Index(program, self._costs))
-        return self._bounds[program]
+        if program.parts not in self._bounds:
+            self._bounds[program.parts] = LowerBound(Index(program, self._costs))
+        return self._bounds[program.parts]
 
-    def _all(self) -> list[LowerBound]:
-        return [self._bound(program) for program in (self._whole, *self._parted)]
+    def _with(self, more: Collection[Regions]) -> list[_Variant]:
+        """The candidates, and the program in these parts."""
+        for regions in more:
+            if regions and regions not in self._candidates and regions not in self._more:
+                self._more[regions] = self._variant(parted(self._whole, regions))
+        return [*self._candidates.values(), *(self._more[regions] for regions in more if regions in self._more)]
 
-    def at(self, budget: int) -> Bound | None:
-        """The bound for `budget` bytes; None: no plan of the plan space keeps it."""
-        return _lowest([bound.at(budget) for bound in self._all()])
+    def at(self, budget: int, more: Collection[Regions] = ()) -> Bound | None:
+        """The bound for `budget` bytes; None: no plan of the plan space keeps it.
 
-    def closest(self, budget: int) -> Bound | None:
+        more: parts other than the candidates' in which the program may run"""
+        return self._lowest(budget, more, closest=False)
+
+    def closest(self, budget: int, more: Collection[Regions] = ()) -> Bound | None:
         """`at`, closer where programs are short (LowerBound.closest)."""
-        result: Bound | None = None
-        far = [(at.seconds, bound) for bound in self._all() if (at := bound.at(budget)) is not None]
-        for seconds, bound in sorted(far, key=lambda one: one[0]):
-            if result is not None and seconds >= result.seconds:
+        return self._lowest(budget, more, closest=True)
+
+    def _lowest(self, budget: int, more: Collection[Regions], closest: bool) -> Bound | None:
+        whole = self._bound(self._whole)
+        result = whole.closest(budget) if closest else whole.at(budget)
+        for made in sorted(self._with(more), key=lambda made: made.seconds):
+            most = inf if result is None else result.seconds
+            if made.seconds >= most:
                 break
-            result = _lowest([result, bound.closest(budget)])
+            found = self._bound(made.program).at(budget) if made.needs <= budget else None
+            if closest and found is not None and found.seconds < most:
+                found = self._bound(made.program).closest(budget)
+            if found is not None and found.seconds < most:
+                result = found
         return result
 
     def least(self, enough: int = 0) -> int:
-        """Bytes: no plan of the plan space keeps a budget below this. Each candidate needs fewer bytes than those
-        before: the last one is asked, and the program as a whole. If that needs at most `enough`, no other is asked."""
+        """Bytes: no plan of the plan space keeps a budget below this. If the program as a whole needs at most `enough`,
+        no other is asked."""
         result = self._bound(self._whole).least()
-        last = () if result <= enough else self._parted[-1:]
-        return min([result, *(self._bound(made).least() for made in last)])
-
-
-def _lowest(bounds: Sequence[Bound | None]) -> Bound | None:
-    return min((bound for bound in bounds if bound is not None), key=lambda bound: bound.seconds, default=None)
+        for made in () if result <= enough else sorted(self._candidates.values(), key=lambda made: made.needs):
+            if made.needs >= result * (1 - CLOSE):
+                return min(result, made.needs)
+            result = min(result, self._bound(made.program).least())
+        return result
 
 
 def least_budget(programs: Sequence[Program], costs: Costs, enough: int = 0, parts: bool = True) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from minidnn.memory.parts.kinds import operands
 from minidnn.memory.parts.split import Touched, parted, refused
-from minidnn.program import FORWARD, Op, Program, SplitRegion, nbytes
+from minidnn.program import FORWARD, Op, Program, SplitRegion, Tensor, nbytes
 
 LEAST = 1 << 20  # bytes of the largest tensor of a part
 MOST = 6000  # ops of a program in parts
-LOWER = 0.95  # of the bytes that a step needs: parts that save less are no candidate
+LOWER = 0.95  # of the bytes that a step needs: parts that save less are not leaner
 
 
 def largest(program: Program) -> int:
@@ -18,26 +18,48 @@ def largest(program: Program) -> int:
     return max((result.largest for op in program.ops if (result := operands(op))), default=0)
 
 
+def in_equal_parts(program: Program, count: int) -> tuple[SplitRegion, ...]:
+    """The regions of ops that have a tensor larger than a `count`-th of the largest one, each in so many parts."""
+    return regions(program, largest(program) // count, count)
+
+
 def candidates(program: Program) -> Iterator[Program]:
-    """The program with its large ops in 2, 4, 8 ... parts, where that lowers the bytes that a step needs at least.
+    """The program with its large ops in 2, 4, 8 ... parts: each needs fewer bytes for tensors and workspaces.
 
     A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count."""
-    size, count, need = largest(program), 2, _need(program)
+    size, count = largest(program), 2
+    before: tuple[SplitRegion, ...] = ()
     while size >= count * LEAST:
-        result = regions(program, size // count, count)
+        result = in_equal_parts(program, count)
         if sum(len(region.ops) * region.count for region in result) > MOST:
             return
-        made = parted(program, result)
-        if (now := _need(made)) < need * LOWER:
-            need = now
-            yield made
+        if result not in ((), before):
+            yield parted(program, result)
+        before = result
         count *= 2
 
 
-def _need(program: Program) -> int:
-    """Bytes of the op that needs most, with all that must live on the device from step to step."""
-    most = max((nbytes(t for t in op.tensors if t not in program.lasting) for op in program.ops), default=0)
-    return nbytes(t for t in program.persistent if t not in program.movable) + most
+def leaner(program: Program) -> Iterator[Program]:
+    """The candidates of which each lowers the bytes that a step needs at least, whatever algorithms ops have."""
+    need = needed(program)
+    for made in candidates(program):
+        if (now := needed(made)) < need * LOWER:
+            need = now
+            yield made
+
+
+def needed(program: Program) -> int:
+    """Bytes that any plan takes, workspaces apart: the operands of the op that needs most, with all that must live on
+    the device from step to step. Bytes are shared where ops permit it."""
+    pinned = frozenset(program.persistent) - program.movable
+    return nbytes(pinned) + max((_own(op, pinned) for op in program.ops), default=0)
+
+
+def _own(op: Op, pinned: Collection[Tensor]) -> int:
+    shared: dict[Tensor, int] = {}
+    for read, written in op.inplace:
+        shared[written] = max(shared.get(written, 0), min(read.nbytes, written.nbytes))
+    return nbytes({t for t in op.tensors if t not in pinned}) - sum(shared.values())
 
 
 def regions(program: Program, most: int, count: int | None = None) -> tuple[SplitRegion, ...]:

@@ -2,7 +2,8 @@
 
 The program with large ops in 2, 4, 8 ... parts is a candidate each (memory/parts/regions.py), with a bound of its own.
 Candidates whose bound is below the quickest plan so far are planned, the lowest bounds first. So parts are taken by
-cost, and only then.
+cost, and only then. The seconds of the ops alone are a bound, too, and cost nothing: where they exclude a candidate,
+its linear program is not solved.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from heapq import heapify, heappop, heappush
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.host_residents import HostResidents
-from minidnn.memory.joint.index import Index
-from minidnn.memory.parts.regions import candidates
+from minidnn.memory.joint.index import Index, shortest
+from minidnn.memory.parts.regions import candidates, leaner, needed
 from minidnn.memory.plan import Plan
 from minidnn.program import Program
 
@@ -35,19 +37,24 @@ class Candidate:
 
 def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: Tell) -> Candidate | None:
     """The quickest plan found in parts, if it takes fewer seconds than these; None: there is none."""
-    bounds = []
-    for made in candidates(program):
-        tell(f"the bound in {made.parts[0].count} parts")
-        bound = LowerBound(Index(made, costs)).at(budget)
-        if bound is not None and bound.seconds < seconds * PAYS:
-            bounds.append((bound.seconds, made))
+    made = [made for made in candidates(program) if needed(made) <= budget]
+    # (seconds that no plan of the program is below, its place in `made`, whether they are the bound's)
+    queue = [(shortest(one, costs), number, False) for number, one in enumerate(made)]
+    heapify(queue)
     best: Candidate | None = None
-    for bound_seconds, made in sorted(bounds, key=lambda one: one[0])[:PLANNED]:
-        if best is not None and bound_seconds >= best.seconds * PAYS:
-            break
-        result = HostResidents(made, costs, tell=partial(_reporting, tell, made)).within(budget)
-        if result is not None and result.seconds < (seconds if best is None else best.seconds):
-            best = Candidate(replace(result.with_bound, program=made), result.seconds)
+    left = PLANNED
+    while queue and left and queue[0][0] < seconds * PAYS:
+        _, number, bounded = heappop(queue)
+        one = made[number]
+        if not bounded:
+            tell(f"the bound in {one.parts[0].count} parts")
+            if (bound := LowerBound(Index(one, costs)).at(budget)) is not None:
+                heappush(queue, (bound.seconds, number, True))
+            continue
+        left -= 1
+        result = HostResidents(one, costs, tell=partial(_reporting, tell, one)).within(budget)
+        if result is not None and result.seconds < seconds:
+            best, seconds = Candidate(replace(result.with_bound, program=one), result.seconds), result.seconds
     return best
 
 
@@ -56,9 +63,9 @@ def _reporting(tell: Tell, program: Program, text: str) -> None:
 
 
 def leanest(program: Program, costs: Costs, parts: bool, tell: Tell) -> Plan:
-    """The plan with the lowest arena found. It is one of the program, or, if ops may run in `parts`, of the last
-    candidate, which needs fewer bytes than those before it."""
-    *_, last = (program, *candidates(program)) if parts else (program,)
+    """The plan with the lowest arena found. It is one of the program, or, if ops may run in `parts`, of the
+    candidate that needs fewest bytes."""
+    *_, last = (program, *leaner(program)) if parts else (program,)
     planners = [HostResidents(made, costs, tell=tell) for made in dict.fromkeys((program, last))]
     planner = min(planners, key=lambda planner: planner.bound.least())
     return replace(planner.leanest(), program=planner.program if planner.program.parts else None)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from minidnn.costs import Costs
 from minidnn.memory.joint.host_residents import HostResidents
 from minidnn.memory.lowering.host import fixed
-from minidnn.memory.parts.regions import candidates
+from minidnn.memory.parts.regions import leaner
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies.shared import probe
 from minidnn.program import Program
@@ -27,7 +27,7 @@ def lightest(
     """The plan with the fewest bytes on the host that is found within the device's budget, whatever its seconds and the
     host's budget; None: none is found."""
     costs = replace(costs, host=None)
-    programs = [program, *list(candidates(program))[-1:]] if parts else [program]
+    programs = [program, *list(leaner(program))[-1:]] if parts else [program]
 
     def taken(plan: Plan) -> int:
         return probe.off_device(plan.program or program, replace(costs, host=0), plan)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from minidnn.costs import Costs
 from minidnn.memory.parts import parted
-from minidnn.memory.parts.regions import largest, regions
+from minidnn.memory.parts.regions import in_equal_parts
 from minidnn.memory.plan import Plan, Policy
 from minidnn.program import Algorithm, Op, Program
 
@@ -22,7 +22,7 @@ def in_parts(count: int, decide: Policy) -> Policy:
     """The policy over a program whose large ops run in `count` parts; 1: as a whole."""
 
     def decided(program: Program, costs: Costs, budget: int) -> Plan:
-        parts = () if count == 1 else regions(program, largest(program) // count, count)
+        parts = () if count == 1 else in_equal_parts(program, count)
         if not parts:
             return decide(program, costs, budget)
         made = parted(program, parts)
