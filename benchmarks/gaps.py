@@ -7,7 +7,7 @@ least budget that any other policy keeps.
 
 Steps are simulated, as the cuda backend fuses them. Each row has the bound, `best`, the quickest other policy that
 keeps the budget, and the seconds that planning `best` took, with placing and proving. For each net the least budget
-follows: the bound's, which no plan of whole ops is below, and what `best` reaches.
+follows: the bound's, which no plan is below, and what `best` reaches.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _leanest(r: Row) -> str:
     bound, reached = (
         f"{r[of] / 1e9:.3f} GB, {r[of] / r['whole_bytes']:.1%}" for of in ("least_bytes", "reached_bytes")
     )
-    return f"{r['network']} b{r['batch']} {r['gpu']}: no plan of whole ops is below {bound}; best reaches {reached}"
+    return f"{r['network']} b{r['batch']} {r['gpu']}: no plan is below {bound}; best reaches {reached}"
 
 
 def save(name: str, headings: Sequence[str], lines: Sequence[Sequence[str]], notes: Sequence[str], made: Row) -> None:

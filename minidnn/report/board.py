@@ -7,6 +7,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.memory.policies.bibliography import paper
+from minidnn.report.bound import UNBOUND
 from minidnn.report.table import duration, long, plain, size
 from minidnn.visible import say
 
@@ -51,7 +52,7 @@ def heads(contest: Row) -> list[str]:
         return [f"{named(contest)}: not planned"]
     least = ""
     if contest["least_bytes"] is not None:
-        least = f" No plan of whole ops takes less than {size(contest['least_bytes'])}."
+        least = f" No plan takes less than {size(contest['least_bytes'])}, {UNBOUND}."
     return [
         f"{named(contest)}: a step of {duration(contest['free_seconds'])} in {size(contest['whole_bytes'])} by "
         f"liveness:p.{least}"

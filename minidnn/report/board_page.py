@@ -8,6 +8,7 @@ from typing import Any
 
 from minidnn.report import board
 from minidnn.report.board_charts import HEIGHT, WIDTH, chart, key, looks
+from minidnn.report.bound import UNBOUND
 from minidnn.report.markup import escape
 from minidnn.report.page import key as legend
 from minidnn.report.page import page as framed
@@ -34,8 +35,8 @@ def page(document: Mapping[str, Any], title: str, note: str, version: str) -> st
     here = Path(__file__)
     charts = "".join(_figure(document, contest, look) for contest in document["contests"])
     body = f"""<p class="says">{escape(" ".join(board.sentences(document)[:2]))}</p>
-<p class="dim">{escape(note)} The bound is what no plan of ops as a whole within the budget is below; parts of a
-budget are parts of the bytes that liveness:p takes.</p>
+<p class="dim">{escape(note)} The bound is what no plan within the budget is below, {UNBOUND}.
+Percentages of a budget are of the bytes that liveness:p takes.</p>
 <section><h2>In all</h2>{legend(PARTS)}
 <div class="scroll">{_standings(document)}</div></section>
 <section><h2>Time over the bound against the budget</h2>

@@ -7,6 +7,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.memory.policies import BUDGETED
+from minidnn.report.bound import UNBOUND
 from minidnn.report.look import Cells, Look
 from minidnn.report.plot import Plot, coloured
 from minidnn.report.table import duration, size
@@ -77,9 +78,9 @@ def picture(document: Row, title: str, note: str) -> str:
     plot = Plot(
         f"{title}: seconds of a step against its bytes", note,
         (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
-        {"bound: no plan of whole ops below": "soft", **names},
+        {"bound": "soft", **names},
     )  # fmt: skip
-    plot.floor(bounds, "no plan of whole ops lies here")
+    plot.floor(bounds, f"no plan lies here, {UNBOUND}")
     for policy, shown in lines.items():
         if shown:
             width = 2.6 if policy == BUDGETED else 1.5

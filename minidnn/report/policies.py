@@ -9,6 +9,7 @@ from minidnn import sizes
 from minidnn.measuring.load import BUSY
 from minidnn.measuring.spread import FEWEST, Spread
 from minidnn.memory.schedule import Schedule
+from minidnn.report.bound import UNBOUND
 from minidnn.report.draw import ROLES
 from minidnn.report.table import console_of, duration, left_out, plain, rate, size
 
@@ -91,9 +92,6 @@ def noise(rows: Sequence[Row]) -> list[str]:
             f"The machine was busy: while steps were timed, other programs kept {others:.1f} processors at work."
         )
     return sentences
-
-
-UNBOUND = "but by updates on the host or in other parts"  # plans that the bound is not of
 
 
 def bounded(rows: Sequence[Row]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from minidnn import sizes
+from minidnn.report.bound import UNBOUND
 from minidnn.report.draw import ROLES
 from minidnn.report.table import console_of, duration, plain, rate, size
 from minidnn.visible import say
@@ -129,7 +130,7 @@ def _least(answer: Row) -> Iterator[str]:
     limit, least = answer["limit_bytes"], answer["least_bytes"]
     yield f"The leanest plan of {answer['policy']} takes {sizes.text(answer['reached_bytes'])}."
     if least is not None:
-        yield f"No plan of ops as a whole takes less than {sizes.text(least)} (the bound of docs/policies.md)."
+        yield f"No plan takes less than {sizes.text(least)}, {UNBOUND} (docs/policies.md)."
         if least <= limit and not any(t["change"].keys() == {"policy"} for t in answer["remedies"]):
             yield "The limit lies between the two: no plan that keeps it was found, and none is excluded."
     if answer["carried_bytes"] > limit:
@@ -151,4 +152,4 @@ def _line(t: Row) -> list[str]:
 
 def _failed(t: Row) -> str:
     needs = sizes.text(t["peak_bytes"])
-    return f"{t['options']} ({f'needs {needs}' if t['planned'] else f'no plan of whole ops below {needs}'})"
+    return f"{t['options']} ({f'needs {needs}' if t['planned'] else f'no plan below {needs}'})"

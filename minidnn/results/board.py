@@ -36,7 +36,7 @@ class BoardRow(Record):
 
 
 class ContestRow(Record):
-    """A net on a GPU: what its steps take if memory is no matter, and what no plan of whole ops is below."""
+    """A net on a GPU: what its steps take if memory is no matter, and what no plan is below."""
 
     net: str
     batch: int | None
