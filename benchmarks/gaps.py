@@ -3,6 +3,8 @@ least budget that any other policy keeps.
 
     python -m benchmarks.gaps                                 all: some forty minutes
     python -m benchmarks.gaps --networks vgg19:64:titan_x     one net, batch and profile
+    python -m benchmarks.gaps --untuned --suffixes 2,4,8      nets that nobody tuned `best` on; the others in parts, too
+    python -m benchmarks.gaps --before FILE.json              the same table of an older commit beside it
     python -m benchmarks.gaps --save                          also writes benchmarks/results/gaps-<machine>.*
 
 Steps are simulated, as the cuda backend fuses them. Each row has the bound, `best`, the quickest other policy that
@@ -13,9 +15,11 @@ follows: the bound's, which no plan is below, and what `best` reaches.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -30,9 +34,9 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import BUDGETED, OTHERS
+from minidnn.memory.policies import AT, BUDGETED, OTHERS
 from minidnn.memory.policies.shared import kept
-from minidnn.program import Program
+from minidnn.program import Program, SplitRegion
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import Fuses, as_cuda
 from minidnn.report import table
@@ -40,6 +44,10 @@ from minidnn.report import table
 NETWORKS = (
     "vgg19:64:titan_x", "vgg19:256:titan_x", "googlenet:128:titan_x", "resnet50:128:titan_x", "resnet50:128:h200:tf32",
     "densenet121:64:titan_x", "resnet152:32:titan_x", "resnet1001:16:titan_x",
+)  # fmt: skip
+UNTUNED = (
+    "inception_v4:32:titan_x", "wrn_28_10:64:titan_x", "mobilenet_v2:96:titan_x", "vgg16:64:a100",
+    "resnet152:32:rtx4090", "vit_small:128:rtx4090", "resnet50:64:h100:tf32", "densenet121:32:titan_x",
 )  # fmt: skip
 PARTS = (1.0, 0.7, 0.5, 0.3, 0.15)
 WHOLE = "liveness:p"
@@ -53,13 +61,26 @@ def train(network: str, batch: int, fuses: Fuses | None = as_cuda) -> Program:
     ].synchronous_inputs()
 
 
-def planned(program: Program, policy: str, costs: Costs, budget: int) -> tuple[float, int, int] | None:
-    """(seconds of the step, bytes of the arena, ops again) of a proved plan; None: the budget is refused."""
+@dataclass(frozen=True)
+class Planned:
+    """A proved plan: seconds of its step, bytes of its arena, ops that run again, and the regions in parts."""
+
+    seconds: float
+    arena: int
+    again: int
+    parts: tuple[SplitRegion, ...]
+
+
+def planned(program: Program, policy: str, costs: Costs, budget: int) -> Planned | None:
+    """The policy's plan; None: the budget is refused."""
     try:
         schedule = arrange([program], policy, costs, budget).schedules[program.name]
     except BudgetError:
         return None
-    return simulate(schedule, costs).seconds, schedule.arena, len(schedule.plan.order) - len(program.ops)
+    made = schedule.program
+    return Planned(
+        simulate(schedule, costs).seconds, schedule.arena, len(schedule.plan.order) - len(made.ops), made.parts
+    )
 
 
 def least(program: Program, costs: Costs, policies: Sequence[str]) -> int:
@@ -73,33 +94,31 @@ def least(program: Program, costs: Costs, policies: Sequence[str]) -> int:
     return min(found)
 
 
-def rows(network: str, batch: int, gpu: str) -> Iterator[Row]:
+def rows(network: str, batch: int, gpu: str, suffixes: Sequence[str]) -> Iterator[Row]:
     program, costs = train(network, batch), profile(gpu)
     bound = ProgramVariants(program, costs)
     whole = planned(program, WHOLE, costs, 1 << 62)
     assert whole is not None
     smallest, reached = least(program, costs, OTHERS), least(program, costs, (BUDGETED,))
     for part in (*PARTS, None):
-        budget = smallest if part is None else int(whole[1] * part)
-        at = bound.closest(budget)
-        row: Row = {
-            "network": network, "batch": batch, "gpu": gpu, "ops": len(program.ops), "whole_bytes": whole[1],
-            "whole_seconds": whole[0], "part": part, "budget_bytes": budget,
-            "bound_seconds": None if at is None else at.seconds, "least_bytes": bound.least(), "reached_bytes": reached,
-        }  # fmt: skip
-        others = {}
-        for policy in OTHERS if at is not None else ():
-            if (other := planned(program, policy, costs, budget)) is not None:
-                others[policy] = other[0]
-        quickest = min(others, key=lambda policy: others[policy], default=None)
+        budget = smallest if part is None else int(whole.arena * part)
         begin = time.perf_counter()
-        best = None if at is None else planned(program, BUDGETED, costs, budget)
-        row |= {
-            "planning_seconds": time.perf_counter() - begin, "best_seconds": best and best[0],
-            "best_bytes": best and best[1], "ops_again": best and best[2], "other": quickest,
-            "other_seconds": None if quickest is None else others[quickest],
+        best = planned(program, BUDGETED, costs, budget)
+        seconds = time.perf_counter() - begin
+        others = {}
+        for policy in (*OTHERS, *(f"{name}{AT}{n}" for n in suffixes for name in (BUDGETED, *OTHERS))):
+            if (other := planned(program, policy, costs, budget)) is not None:
+                others[policy] = other
+        quickest = min(others, key=lambda policy: others[policy].seconds, default=None)
+        at = bound.closest(budget, {plan.parts for plan in (*others.values(), *([best] if best else []))})
+        yield {
+            "network": network, "batch": batch, "gpu": gpu, "ops": len(program.ops), "whole_bytes": whole.arena,
+            "whole_seconds": whole.seconds, "part": part, "budget_bytes": budget,
+            "bound_seconds": None if at is None else at.seconds, "least_bytes": bound.least(), "reached_bytes": reached,
+            "planning_seconds": seconds, "best_seconds": best and best.seconds, "best_bytes": best and best.arena,
+            "ops_again": best and best.again, "other": quickest,
+            "other_seconds": None if quickest is None else others[quickest].seconds,
         }  # fmt: skip
-        yield row
 
 
 def cells(r: Row) -> list[str]:
@@ -113,15 +132,29 @@ def cells(r: Row) -> list[str]:
     name = f"{r['network']} b{r['batch']} {r['gpu']}"
     budget = f"{part:.1%}" + (" (least)" if r["part"] is None else "")
     seconds = "–" if r["best_seconds"] is None else f"{r['planning_seconds']:.1f}"
-    return [name, budget, bound, r["other"] or "–", *over(r["other_seconds"]), *over(r["best_seconds"]), seconds]
+    result = [name, budget, bound, r["other"] or "–", *over(r["other_seconds"]), *over(r["best_seconds"]), seconds]
+    if "before" in r:
+        before = r["before"] or {"best_seconds": None, "bound_seconds": None, "planning_seconds": 0}
+        result += [
+            "–" if (of := before[name]) is None else f"{of / r['whole_seconds']:.4f}"
+            for name in ("bound_seconds", "best_seconds")
+        ]
+        result.append("–" if before["best_seconds"] is None else f"{before['planning_seconds']:.1f}")
+    return result
 
 
 HEADINGS = ["net", "budget", "bound", "quickest other", "its time", "over", "best", "over bound", "planning, s"]
+BEFORE = ["bound before", "best before", "planning before, s"]
 
 
 def summary(all_rows: Sequence[Row]) -> list[str]:
     feasible = [r for r in all_rows if r["bound_seconds"] is not None]
     gaps = [r["best_seconds"] / r["bound_seconds"] - 1 for r in feasible if r["best_seconds"] is not None]
+    below = sum(
+        r[of] is not None and r[of] < r["bound_seconds"] * (1 - 1e-9)
+        for r in feasible
+        for of in ("best_seconds", "other_seconds")
+    )
     worse = 0  # budgets at which another policy is quicker, or fits alone
     for r in feasible:
         best = r["best_seconds"] if r["best_seconds"] is not None else float("inf")
@@ -130,7 +163,8 @@ def summary(all_rows: Sequence[Row]) -> list[str]:
         *dict.fromkeys(map(_leanest, all_rows)),
         f"{len(feasible)} of {len(all_rows)} budgets that the bound does not exclude; best keeps {len(gaps)} of them:",
         f"within 2 % of the bound {sum(g <= 0.02 for g in gaps)}, within 10 % {sum(g <= 0.1 for g in gaps)}, "
-        f"at most {max(gaps, default=0):.1%} above; another policy is quicker, or fits alone: {worse}",
+        f"at most {max(gaps, default=0):.1%} above; another policy is quicker, or fits alone: {worse}; "
+        f"plans below the bound: {below}",
     ]
 
 
@@ -151,27 +185,45 @@ def save(name: str, headings: Sequence[str], lines: Sequence[Sequence[str]], not
         table.dump(made, file)
 
 
+def beside(all_rows: Sequence[Row], path: Path) -> None:
+    """Give each row that of an older table for the same net and budget, as "before"; None: it had none."""
+    old = {_key(r): r for r in json.loads(path.read_text())["rows"]}
+    for row in all_rows:
+        row["before"] = old.get(_key(row))
+
+
+def _key(r: Row) -> tuple[object, ...]:
+    return r["network"], r["batch"], r["gpu"], r["part"]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--networks", default=",".join(NETWORKS), help="NET:BATCH:GPU,...")
+    parser.add_argument("--untuned", action="store_true", help=f"other nets: {', '.join(UNTUNED)}")
+    parser.add_argument("--suffixes", default="", help="numbers of parts in which all policies are tried, too: 2,4,8")
+    parser.add_argument("--before", type=Path, help="a JSON file of an older commit: its columns stand beside")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
     args = parser.parse_args(argv)
-    kept.LEAST = sys.maxsize  # a plan from the cache would take no time
+    kept.KEEPS = False  # a plan from the cache would take no time
     all_rows: list[Row] = []
-    for network in args.networks.split(","):
+    for network in UNTUNED if args.untuned else args.networks.split(","):
         name, batch, gpu = network.split(":", 2)
-        for row in rows(name, int(batch), gpu):
+        for row in rows(name, int(batch), gpu, [n for n in args.suffixes.split(",") if n]):
             all_rows.append(row)
             print("  ".join(cells(row)), file=sys.stderr, flush=True)
+    if args.before is not None:
+        beside(all_rows, args.before)
+    headings = HEADINGS + BEFORE * (args.before is not None)
     document: Row = {"rows": all_rows, "machine": machine.described(), "date": date.today().isoformat()}
     if args.json:
         table.dump(document)
     else:
-        table.plain(HEADINGS, [cells(r) for r in all_rows])
+        table.plain(headings, [cells(r) for r in all_rows])
         print("\n".join(summary(all_rows)))
     if args.save:
-        save("gaps", HEADINGS, [cells(r) for r in all_rows], summary(all_rows), document)
+        name = "gaps-untuned" if args.untuned else "gaps"
+        save(name, headings, [cells(r) for r in all_rows], summary(all_rows), document)
     return 0
 
 

@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     networks = args.networks.split(",")
     if unknown := [name for name in networks if name not in MONET]:
         parser.error(f"MONeT's table of {unknown[0]} is not here; there are {', '.join(MONET)}")
-    kept.LEAST = sys.maxsize  # a plan from the cache would take no time
+    kept.KEEPS = False  # a plan from the cache would take no time
     all_rows: list[Row] = []
     for name in networks:
         for row in rows(name, not args.no_fusion):

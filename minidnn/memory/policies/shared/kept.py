@@ -32,6 +32,7 @@ from minidnn.program import Program, Tensor
 from minidnn.version import __version__
 from minidnn.visible import say_once
 
+KEEPS = True  # False: no plan is kept, and none that was kept is used, as measurements of planning want it
 LEAST = 200  # ops; shorter programs are planned anew
 MOST = 64  # files
 
@@ -40,6 +41,8 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True, effor
     """Where the plan for this budget is kept; None for a short program that is not long in parts either.
 
     effort: the seconds for which a quicker one was looked for; then it is kept, however short the program is"""
+    if not KEEPS:
+        return None
     parts = parts and next(candidates(program), None) is not None
     if len(program.ops) < LEAST and not parts and effort is None:
         return None

@@ -146,3 +146,9 @@ def test_an_error_that_no_kept_plan_has_to_do_with_is_raised(monkeypatch):
 def test_short_programs_are_planned_anew(monkeypatch):
     monkeypatch.setattr(kept, "LEAST", 1000)
     assert kept.place(chain(), costs(), 1 << 20) is None
+
+
+def test_nothing_is_kept_where_planning_is_measured(monkeypatch):
+    assert kept.place(chain(), costs(), 1 << 20) is not None
+    monkeypatch.setattr(kept, "KEEPS", False)
+    assert kept.place(chain(), costs(), 1 << 20) is None
