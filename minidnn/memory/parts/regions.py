@@ -10,6 +10,7 @@ from minidnn.program import FORWARD, Op, Program, SplitRegion, Tensor, nbytes
 
 LEAST = 1 << 20  # bytes of the largest tensor of a part
 MOST = 6000  # ops of a program in parts
+MORE = 4  # times smaller tensors suffice for an op to run in parts, where more ops do
 LOWER = 0.95  # of the bytes that a step needs: parts that save less are not leaner
 
 
@@ -26,16 +27,14 @@ def in_equal_parts(program: Program, count: int) -> tuple[SplitRegion, ...]:
 def candidates(program: Program) -> Iterator[Program]:
     """The program with its large ops in 2, 4, 8 ... parts: each needs fewer bytes for tensors and workspaces.
 
-    A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count."""
-    size, count = largest(program), 2
-    before: tuple[SplitRegion, ...] = ()
+    A part's largest tensor keeps LEAST bytes, since the starts of smaller ops and copies count. In the same number of
+    parts there are two candidates: in one, more of the ops run in parts."""
+    size, count, seen = largest(program), 2, set[tuple[SplitRegion, ...]]()
     while size >= count * LEAST:
-        result = in_equal_parts(program, count)
-        if sum(len(region.ops) * region.count for region in result) > MOST:
-            return
-        if result not in ((), before):
-            yield parted(program, result)
-        before = result
+        for result in in_equal_parts(program, count), regions(program, size // (MORE * count), count):
+            if result and result not in seen and sum(len(region.ops) * region.count for region in result) <= MOST:
+                yield parted(program, result)
+            seen.add(result)
         count *= 2
 
 

@@ -1,9 +1,10 @@
 """best, where ops run in parts of the batch (memory/parts/): which parts are tried, and when.
 
 The program with large ops in 2, 4, 8 ... parts is a candidate each (memory/parts/regions.py), with a bound of its own.
-Candidates whose bound is below the quickest plan so far are planned, the lowest bounds first. So parts are taken by
+Candidates whose bound is below the quickest plan so far are planned, the most promising first. So parts are taken by
 cost, and only then. The seconds of the ops alone are a bound, too, and cost nothing: where they exclude a candidate,
-its linear program is not solved.
+its linear program is not solved. Bounds at the budget rank candidates badly, since in them tensors are there in part,
+and just fit. So the bound within fewer bytes ranks them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from heapq import heapify, heappop, heappush
+from math import inf
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound
@@ -21,7 +22,10 @@ from minidnn.memory.parts.regions import candidates, leaner, needed
 from minidnn.memory.plan import Plan
 from minidnn.program import Program
 
-PLANNED = 2  # candidates that are planned
+LOOKED = 6  # candidates that the bound does not exclude: those whose ops take least seconds
+PLANNED = 2  # candidates that are planned; of short ones, more
+LONG = 300  # ops of a candidate that counts as one
+MISSING = 0.5  # of the bytes that a candidate leaves free: plans lack so many, about, for tensors are whole there
 PAYS = 0.995  # of the step's seconds so far: a bound below this is worth a plan
 
 Tell = Callable[[str], None]
@@ -37,25 +41,35 @@ class Candidate:
 
 def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: Tell) -> Candidate | None:
     """The quickest plan found in parts, if it takes fewer seconds than these; None: there is none."""
-    made = [made for made in candidates(program) if needed(made) <= budget]
-    # (seconds that no plan of the program is below, its place in `made`, whether they are the bound's)
-    queue = [(shortest(one, costs), number, False) for number, one in enumerate(made)]
-    heapify(queue)
     best: Candidate | None = None
-    left = PLANNED
-    while queue and left and queue[0][0] < seconds * PAYS:
-        _, number, bounded = heappop(queue)
-        one = made[number]
-        if not bounded:
-            tell(f"the bound in {one.parts[0].count} parts")
-            if (bound := LowerBound(Index(one, costs)).at(budget)) is not None:
-                heappush(queue, (bound.seconds, number, True))
+    spent = 0.0
+    for _, bound, one in _ranked(program, costs, budget, seconds, tell):
+        if spent >= PLANNED:
+            break
+        if bound >= seconds * PAYS:
             continue
-        left -= 1
+        spent += min(1.0, len(one.ops) / LONG)
         result = HostResidents(one, costs, tell=partial(_reporting, tell, one)).within(budget)
         if result is not None and result.seconds < seconds:
             best, seconds = Candidate(replace(result.with_bound, program=one), result.seconds), result.seconds
     return best
+
+
+def _ranked(
+    program: Program, costs: Costs, budget: int, seconds: float, tell: Tell
+) -> list[tuple[float, float, Program]]:
+    """(the bound where a part of the free bytes is missing, the bound, the candidate), the most promising first."""
+    result: list[tuple[float, float, Program]] = []
+    able = ((shortest(one, costs), one) for one in candidates(program) if needed(one) <= budget)
+    for least, one in sorted(able, key=lambda each: each[0]):
+        if least >= seconds * PAYS or len(result) == LOOKED:
+            break
+        tell(f"the bound in {one.parts[0].count} parts")
+        lower = LowerBound(Index(one, costs))
+        if (bound := lower.at(budget)) is not None and bound.seconds < seconds * PAYS:
+            less = lower.at(budget - int((budget - needed(one)) * MISSING))
+            result.append((inf if less is None else less.seconds, bound.seconds, one))
+    return sorted(result, key=lambda each: each[:2])
 
 
 def _reporting(tell: Tell, program: Program, text: str) -> None:
