@@ -185,11 +185,19 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The attributes of an op for some rows of the batch alone (memory/parts/): rows [first, last) of the op `of`."""
+    """The attributes of an op for some rows of the batch alone (memory/parts/): rows [first, last) of the op `of`.
+
+    within: the op of which `of` is one pass (memory/parts/passes.py); None: it is no pass"""
 
     of: Op
     first: int
     last: int
+    within: Op | None = None
+
+    @property
+    def origin(self) -> Op:
+        """The op of the program that has it as a whole."""
+        return self.of if self.within is None else self.within
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
 from minidnn.costs.device_spec import DeviceSpec
 from minidnn.costs.estimates import by_host
-from minidnn.costs.parts import PART_COPIES, part_copy, share
+from minidnn.costs.parts import large_copy, part_copy, share
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
@@ -162,7 +162,8 @@ def measured(device: DeviceSpec, measurements: Measurements) -> Costs:
 
     def part_seconds(op: Op, algorithm: Algorithm) -> float | None:
         """None: the whole op has no such algorithm, or it was refused."""
-        alike = [key(op.whole, a) for a in device.algorithms(op.whole) if a.name == algorithm.name]
+        whole = op.whole if op.part is None else op.part.origin
+        alike = [key(whole, a) for a in device.algorithms(whole) if a.name == algorithm.name]
         return next((share(op, measurements.seconds[k], start) for k in alike if k in measurements.seconds), None)
 
     def choices_of(op: Op) -> Iterator[Choice]:
@@ -176,7 +177,7 @@ def measured(device: DeviceSpec, measurements: Measurements) -> Costs:
                 if (seconds := part_seconds(op, algorithm)) is not None:
                     yield Choice(algorithm, seconds)
             else:
-                large = PART_COPIES[op.kind]
+                large = large_copy(op)
                 yield Choice(
                     algorithm, part_copy(op, measurements.seconds[key(large, device.algorithms(large)[0])], start)
                 )

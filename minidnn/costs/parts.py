@@ -4,8 +4,9 @@
 measured each:
 
 - A part takes its share of the rows of what its op takes beyond its start. A start takes as long as the quickest op.
+  One of a pass (memory/parts/passes.py) takes the share that its bytes are of both passes'.
 - Copies and sums between parts (PART_COPIES) go by their bytes, at the rates of three large ones. Those are measured
-  once for each device.
+  once for each device. What is merged is so at the rate of sums.
 """
 
 from __future__ import annotations
@@ -35,14 +36,28 @@ PART_COPIES: Mapping[str, Op] = {
 }  # fmt: skip
 
 
+# What a BatchNorm in one op reads twice all the same: x; x and dy.
+_TWICE = {"batch_norm.forward": (0,), **{f"batch_norm.backward{b}": (0, -1) for b in ("", "_scale", "_scale_relu")}}
+
+
 def share(op: Op, whole: float, start: float) -> float:
     """Seconds of an op that is a part, from those of its whole op and those of a start, whichever is less."""
-    of = op.whole
-    pairs = zip((*op.reads, *op.writes), (*of.reads, *of.writes), strict=True)
-    part = next((t.shape[0] / all_of.shape[0] for t, all_of in pairs if t.shape != all_of.shape), 1.0)
-    return min(whole, start) + max(0.0, whole - start) * part
+    return min(whole, start) + max(0.0, whole - start) * _fraction(op)
+
+
+def _fraction(op: Op) -> float:
+    """The part of an op's work that a part of it does: of its rows, or of the bytes that its passes read and write."""
+    if op.part is not None and (twice := op.part.within) is not None:
+        return op.nbytes / (twice.nbytes + sum(twice.reads[i].nbytes for i in _TWICE[twice.kind]))
+    pairs = zip((*op.reads, *op.writes), (*op.whole.reads, *op.whole.writes), strict=True)
+    return next((t.shape[0] / of.shape[0] for t, of in pairs if t.shape != of.shape), 1.0)
+
+
+def large_copy(op: Op) -> Op:
+    """The large op whose rate this copy has, or this sum between parts. Raises KeyError for any other op."""
+    return PART_COPIES["gradient.add" if op.kind.startswith("batch_norm.merge_") else op.kind]
 
 
 def part_copy(op: Op, large: float, start: float) -> float:
-    """Seconds of a copy or a sum of a kind in PART_COPIES, from those of the large one and those of a start."""
-    return start + max(0.0, large - start) * op.nbytes / PART_COPIES[op.kind].nbytes
+    """Seconds of a copy or a sum between parts, from those of the large one and those of a start."""
+    return start + max(0.0, large - start) * op.nbytes / large_copy(op).nbytes

@@ -3,6 +3,7 @@
 import json
 import math
 import threading
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -98,6 +99,31 @@ def test_ops_in_parts_have_seconds_by_those_of_the_whole(tmp_path):
     known.seconds = {k: s for k, s in known.seconds.items() if not k.startswith("convolution.forward")}
     with pytest.raises(ValueError, match=r"conv1\.forward\[0:8\] has not been measured on cpu"):
         costs.measured(device, known).choices(next(op for op in made.ops if op.name == "conv1.forward[0:8]"))
+
+
+def test_both_passes_of_a_batch_norm_have_seconds_by_those_of_the_op(tmp_path):
+    """All parts of both take those of the op, some starts, and the bytes of its channels again."""
+    device = open_device("cpu")
+    whole = programs(load(NET_FILES / "residual.yaml"), None, ("TRAIN",), fuses=device.fuses)["TRAIN"]
+    known = costs.measurements(device, tmp_path)
+    known.bandwidth_out = known.bandwidth_in = 1e9
+    known.seconds = {
+        costs.key(op, a): 1e-3 + 1e-7 * op.nbytes
+        for op in (*whole.ops, *PART_COPIES.values())
+        for a in device.algorithms(op)
+    }
+    found = costs.measured(device, known)
+    made = parted(whole, regions(whole, largest(whole) // 4, 3))
+    taken = defaultdict(list)
+    for op in made.ops:
+        assert all(c.seconds > 0 for c in found.choices(op)), op.name
+        if op.part is not None and op.part.within is not None:
+            taken[op.part.origin].append(found.choices(op)[0].seconds)
+    assert {op.kind for op in taken} == {"batch_norm.backward_scale", "batch_norm.backward_scale_relu"}
+    for op, each in taken.items():
+        assert len(each) == 6
+        start, seconds = min(known.seconds.values()), found.choices(op)[0].seconds
+        assert 0.99 < (sum(each) - 6 * start) / (seconds - start) < 1.1
 
 
 @pytest.mark.slow

@@ -1,11 +1,13 @@
 """BatchNorm and Scale (kernels/normalization.cu), alone and fused, with the ReLU behind them or without it.
 
 BatchNorm reads x twice: once for its statistics, which are merged as means and squared deviations, and once to
-normalize it."""
+normalize it. Each pass over x is an op of its own in parts of the batch (memory/parts/passes.py), by the same kernels.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from minidnn.program import Op
 
 BEHIND = ("", "_scale", "_scale_relu")  # the ops that are fused with a BatchNorm (programs/fusion/normalization.py)
 NORMS = 72  # most BatchNorms whose running statistics one launch updates
+PARTS = 240  # most parts of a batch that one launch merges
 
 
 def _launch(kernel: str, *arguments, grid: int) -> Launch:
@@ -54,9 +57,21 @@ def batch_norm_moments(op: Op) -> list[Recipe]:
     return [scratch.recipe("default", *_moments(op, scratch, Write(0), Write(1)))]
 
 
+def batch_norm_merge(op: Op) -> list[Recipe]:
+    """One recipe for a pair of each part -> one of all parts: mean variance, or two sums."""
+    kernel, c, before, launches = op.kind.removeprefix("batch_norm."), op.writes[0].size, 0, []
+    more = (Read(0), np.int32(len(op.reads) // 2)) if kernel == "merge_moments" else ()
+    for part in batches(range(0, len(op.reads), 2), PARTS):
+        table = Table(PARTS, (tuple(Read(i) for i in part), tuple(Read(i + 1) for i in part)))
+        counts = np.int32(len(part)), np.int32(before)
+        launches.append(_launch(kernel, table, *counts, Write(0), Write(1), np.int32(c), *more, grid=over(c)))
+        before += len(part)
+    return [plain(*launches)]
+
+
 def batch_norm_normalize(op: Op) -> list[Recipe]:
-    """One recipe for x mean variance gamma beta -> y, which may have the bytes of x."""
-    return [plain(_normalize(op, *(Read(i) for i in range(5)), Write(0)))]
+    """One recipe for x mean variance (gamma beta) -> y, which may have the bytes of x."""
+    return [plain(_normalize(op, *(Read(i) for i in range(len(op.reads))), Write(0)))]
 
 
 def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Launch]:
@@ -83,22 +98,48 @@ def batch_norm_backward(op: Op) -> list[Recipe]:
     """One recipe for x mean variance (gamma beta) dy -> dx (dgamma dbeta); dx may have the bytes of x or dy.
 
     The last pass needs two sums for each channel. They are dbeta and dgamma."""
-    shape, c = op.reads[0].shape, op.reads[0].shape[1]
-    g, each, eps = reducing(shape), mapping(shape), np.float32(op.attrs.eps)
-    given = [Read(i) for i in range(len(op.reads))]
-    scratch = Scratch()
+    c, given, scratch = op.reads[0].shape[1], [Read(i) for i in range(len(op.reads))], Scratch()
     sums: list[Pointer] = [Write(2), Write(1)] if len(op.writes) > 1 else [scratch.take(c * 4), scratch.take(c * 4)]
-    name, steps = f"backward_sums{_behind(op)}_{g.vector}", []
+    items = math.prod(op.reads[0].shape) // c
+    return [scratch.recipe("default", *_sums(op, scratch, given, sums), _data(op, given, sums, items))]
+
+
+def batch_norm_backward_sums(op: Op) -> list[Recipe]:
+    """One recipe for x dy mean variance (gamma beta) -> dgamma dbeta."""
+    scratch = Scratch()
+    return [scratch.recipe("default", *_sums(op, scratch, _given(op, len(op.reads)), [Write(1), Write(0)]))]
+
+
+def batch_norm_backward_data(op: Op) -> list[Recipe]:
+    """One recipe for x dy mean variance (gamma beta) dgamma dbeta -> dx, which may have the bytes of x or dy."""
+    at = len(op.reads) - 2
+    return [plain(_data(op, _given(op, at), [Read(at + 1), Read(at)], op.attrs.count))]
+
+
+def _given(op: Op, count: int) -> list[Read]:
+    """The first reads of a pass of backward, as the kernels want them: dy is the last."""
+    return [Read(i) for i in (0, *range(2, count), 1)]
+
+
+def _sums(op: Op, scratch: Scratch, given: Sequence[Pointer], sums: Sequence[Pointer]) -> Iterator[Launch]:
+    """The launches for the sums of du and of du xhat. `given`: x, mean, variance, gamma and beta if fused, dy."""
+    shape, c, eps = op.reads[0].shape, op.reads[0].shape[1], np.float32(op.attrs.eps)
+    g = reducing(shape)
+    name = f"backward_sums{_behind(op)}_{g.vector}"
     if g.chunks == 1:
-        steps.append(_launch(name, *given, *sums, np.int32(0), eps, *g.arguments, grid=g.grid))
+        yield _launch(name, *given, *sums, np.int32(0), eps, *g.arguments, grid=g.grid)
     else:
         partial, last = scratch.take(g.chunks * 2 * c * 4), partials(g.chunks, 2 * c)
         halves = partial, Space(partial.offset + c * 4, partial.nbytes - c * 4)
-        steps.append(_launch(name, *given, *halves, np.int32(2 * c), eps, *g.arguments, grid=g.grid))
-        steps.append(_launch("backward_finish", partial, *sums, *last.arguments, grid=last.grid))
-    last_pass = *given, *sums, Write(0), eps, *each.arguments
-    steps.append(_launch(f"backward{_behind(op)}_{each.vector}", *last_pass, grid=each.grid))
-    return [scratch.recipe("default", *steps)]
+        yield _launch(name, *given, *halves, np.int32(2 * c), eps, *g.arguments, grid=g.grid)
+        yield _launch("backward_finish", partial, *sums, *last.arguments, grid=last.grid)
+
+
+def _data(op: Op, given: Sequence[Pointer], sums: Sequence[Pointer], count: int) -> Launch:
+    """The launch for dx, by the sums over `count` values of each channel."""
+    each = mapping(op.reads[0].shape)
+    arguments = *given, *sums, Write(0), np.int64(count), np.float32(op.attrs.eps), *each.arguments
+    return _launch(f"backward{_behind(op)}_{each.vector}", *arguments, grid=each.grid)
 
 
 def batch_norm_statistics(op: Op) -> list[Recipe]:
@@ -176,8 +217,11 @@ def _by_channel(shape: tuple[int, ...], reads: list[Argument]) -> Recipe:
 KINDS = {
     "batch_norm.forward": batch_norm_forward,
     "batch_norm.moments": batch_norm_moments,
-    **{f"batch_norm.normalize{behind}": batch_norm_normalize for behind in BEHIND[1:]},
+    **{f"batch_norm.merge_{what}": batch_norm_merge for what in ("moments", "sums")},
+    **{f"batch_norm.normalize{behind}": batch_norm_normalize for behind in BEHIND},
     **{f"batch_norm.backward{behind}": batch_norm_backward for behind in BEHIND},
+    **{f"batch_norm.backward_sums{behind}": batch_norm_backward_sums for behind in BEHIND},
+    **{f"batch_norm.backward_data{behind}": batch_norm_backward_data for behind in BEHIND},
     **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.keep": batch_norm_keep,

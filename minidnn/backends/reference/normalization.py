@@ -24,6 +24,26 @@ def batch_norm_moments(a, reads, writes):
     variance[...] = x.var(other_axes(x))
 
 
+def batch_norm_merge_moments(a, reads, writes):
+    """mean variance mean variance ... -> mean variance, of all values: each pair is of as many of them."""
+    means, variances = (np.stack(reads[i::2]).astype(np.float64) for i in range(2))
+    mean, variance = writes
+    mean[...] = means.mean(0)
+    variance[...] = (variances + (means - means.mean(0)) ** 2).mean(0)
+
+
+def batch_norm_merge_sums(a, reads, writes):
+    """x y x y ... -> the sum of all x, and that of all y."""
+    for i, total in enumerate(writes):
+        total[...] = np.stack(reads[i::2]).astype(np.float64).sum(0)
+
+
+def batch_norm_normalize(a, reads, writes):
+    """x mean variance -> y."""
+    x, mean, variance = reads
+    writes[0][...] = normalized(a, x, mean, variance)
+
+
 def batch_norm_forward(a, reads, writes):
     """x -> y mean variance, by the batch's mean and its biased variance."""
     (x,), (y, mean, variance) = reads, writes
@@ -60,6 +80,21 @@ def batch_norm_backward(a, reads, writes):
     along = other_axes(x)
     centred = dy - dy.mean(along, keepdims=True) - xhat * (dy * xhat).mean(along, keepdims=True)
     dx[...] = centred / deviation
+
+
+def batch_norm_backward_sums(a, reads, writes):
+    """x dy mean variance -> the sums of dy xhat and of dy."""
+    (x, dy, mean, variance), (of_product, of_dy) = reads, writes
+    scale_backward_filter(None, [normalized(a, x, mean, variance), dy], [of_product])
+    backward_bias(None, [dy], [of_dy])
+
+
+def batch_norm_backward_data(a, reads, writes):
+    """x dy mean variance, the sums of dy xhat and of dy over a.count values -> dx."""
+    (x, dy, mean, variance, of_product, of_dy), (dx,) = reads, writes
+    of_xhat, constant = (per_channel(t / np.float32(a.count), x) for t in (of_product, of_dy))
+    centred = dy - constant - normalized(a, x, mean, variance) * of_xhat
+    dx[...] = centred / np.sqrt(per_channel(variance, x) + a.eps)
 
 
 def running(total, factor):
@@ -148,14 +183,53 @@ def batch_norm_backward_scale_relu(a, reads, writes):
     batch_norm_backward_scale(a, [*reads[:-1], passed(y, dy)], writes)
 
 
+def let_through(a, reads):
+    """x dy mean variance gamma beta ... -> the part of dy that passes where y > 0; y is computed as in forward."""
+    x, dy, mean, variance, gamma, beta = reads[:6]
+    y = normalized(a, x, mean, variance)
+    scale_forward(None, [y, gamma, beta], [y])
+    return passed(y, dy)
+
+
+def batch_norm_backward_sums_scale(a, reads, writes):
+    """x dy mean variance gamma beta -> dgamma dbeta."""
+    batch_norm_backward_sums(a, reads[:4], writes)
+
+
+def batch_norm_backward_sums_scale_relu(a, reads, writes):
+    """x dy mean variance gamma beta -> dgamma dbeta."""
+    batch_norm_backward_sums(a, [reads[0], let_through(a, reads), *reads[2:4]], writes)
+
+
+def batch_norm_backward_data_scale(a, reads, writes):
+    """x dy mean variance gamma beta dgamma dbeta -> dx."""
+    x, dy, mean, variance, gamma, _, dgamma, dbeta = reads
+    given = [x, dy * per_channel(gamma, dy), mean, variance, gamma * dgamma, gamma * dbeta]
+    batch_norm_backward_data(a, given, writes)
+
+
+def batch_norm_backward_data_scale_relu(a, reads, writes):
+    """x dy mean variance gamma beta dgamma dbeta -> dx."""
+    batch_norm_backward_data_scale(a, [reads[0], let_through(a, reads), *reads[2:]], writes)
+
+
 KINDS = {
     "batch_norm.forward": batch_norm_forward,
     "batch_norm.moments": batch_norm_moments,
+    "batch_norm.merge_moments": batch_norm_merge_moments,
+    "batch_norm.merge_sums": batch_norm_merge_sums,
+    "batch_norm.normalize": batch_norm_normalize,
     "batch_norm.normalize_scale": batch_norm_normalize_scale,
     "batch_norm.normalize_scale_relu": batch_norm_normalize_scale_relu,
     "batch_norm.backward": batch_norm_backward,
     "batch_norm.backward_scale": batch_norm_backward_scale,
     "batch_norm.backward_scale_relu": batch_norm_backward_scale_relu,
+    "batch_norm.backward_sums": batch_norm_backward_sums,
+    "batch_norm.backward_sums_scale": batch_norm_backward_sums_scale,
+    "batch_norm.backward_sums_scale_relu": batch_norm_backward_sums_scale_relu,
+    "batch_norm.backward_data": batch_norm_backward_data,
+    "batch_norm.backward_data_scale": batch_norm_backward_data_scale,
+    "batch_norm.backward_data_scale_relu": batch_norm_backward_data_scale_relu,
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.keep": batch_norm_keep,
     "batch_norm.statistics_multi_tensor": multi_tensor(batch_norm_statistics),

@@ -2,8 +2,10 @@
 
 A row is what one image has of a tensor. An op may run in parts if each row that it writes is a function of the same
 rows that it reads, and of whole parameters. A gradient of parameters may be written, too: it is a sum over rows, and
-the parts' sums are added in their order. No other kind may. BatchNorm's moments and the losses need all images at once,
-Dropout counts its random numbers over the whole batch, and nothing is known of a user's own kind.
+the parts' sums are added in their order. So may BatchNorm's moments and sums by channel: they are small, and those of
+all parts are merged at once (MERGES). No other kind may. The losses need all images at once, Dropout counts its random
+numbers over the whole batch, and nothing is known of a user's own kind. Ops that need two passes over their rows are in
+passes.py.
 """
 
 from __future__ import annotations
@@ -14,21 +16,26 @@ from itertools import chain, repeat
 
 from minidnn.program import Op, Tensor
 
-ROWS, WHOLE, SUM = "rows", "whole", "sum"
-_LETTERS = {"r": ROWS, "w": WHOLE, "s": SUM}
+ROWS, WHOLE, SUM, MERGED = "rows", "whole", "sum", "merged"
+_LETTERS = {"r": ROWS, "w": WHOLE, "s": SUM, "m": MERGED}
+BEHIND = ("", "_scale", "_scale_relu")  # what is fused with a BatchNorm
 
 # the reads and the writes of kinds, one letter each; the last letter holds for all further ones
 _KINDS = {
     "rw -> r": (
         "convolution.forward", "convolution.forward_relu", "inner_product.forward", "inner_product.forward_relu",
-        "prelu.forward", "scale.forward", "batch_norm.normalize_scale", "batch_norm.normalize_scale_relu",
-        "batch_norm.inference", "batch_norm.inference_scale", "batch_norm.inference_scale_relu",
+        "prelu.forward", "scale.forward",
+        *(f"batch_norm.{what}{b}" for what in ("normalize", "inference") for b in BEHIND),
     ),
-    "wr -> r": ("convolution.backward_data", "inner_product.backward_data"),
+    "wr -> r": ("convolution.backward_data", "inner_product.backward_data", "scale.backward_data"),
+    "wwr -> r": ("batch_norm.inference_backward",),
     "rwr -> r": ("prelu.backward_data",),
+    "rrw -> r": tuple(f"batch_norm.backward_data{b}" for b in BEHIND),
+    "rrw -> m": tuple(f"batch_norm.backward_sums{b}" for b in BEHIND),
+    "r -> m": ("batch_norm.moments",),
     "r -> s": (
         "convolution.backward_filter", "convolution.backward_bias", "inner_product.backward_filter",
-        "inner_product.backward_bias", "scale.backward_bias", "prelu.backward_filter",
+        "inner_product.backward_bias", "scale.backward_bias", "scale.backward_filter", "prelu.backward_filter",
     ),
     "r -> rs": ("relu.backward_bias", "relu.backward_bias_slice"),
     "r -> r": (
@@ -40,21 +47,32 @@ _KINDS = {
 }  # fmt: skip
 _OPERANDS = {kind: letters.split(" -> ") for letters, kinds in _KINDS.items() for kind in kinds}
 KINDS = frozenset(_OPERANDS)  # that may run in parts
+MERGES = {  # what the parts of these kinds write, ops of these kinds merge
+    "batch_norm.moments": "batch_norm.merge_moments",
+    **{f"batch_norm.backward_sums{b}": "batch_norm.merge_sums" for b in BEHIND},
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Operands:
     """The use that an op in parts makes of the rows of its operands.
 
-    reads, writes: of each ROWS, WHOLE or SUM
+    reads, writes: of each ROWS, WHOLE, SUM or MERGED
     tensors: those that have rows
-    sums:    the gradients of parameters that it writes
+    sums:    the gradients of parameters that it writes, which are added up
+    merged:  what it writes that is merged
     """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     sums: tuple[Tensor, ...]
+    merged: tuple[Tensor, ...]
+
+    @property
+    def late(self) -> tuple[Tensor, ...]:
+        """What it writes that needs all rows: it is there once all parts have run."""
+        return *self.sums, *self.merged
 
     @property
     def rows(self) -> int:
@@ -77,11 +95,11 @@ def operands(op: Op) -> Operands | None:
         for letters, tensors in zip(_OPERANDS[op.kind], (op.reads, op.writes), strict=True)
     )
     pairs = (*zip(op.reads, reads, strict=True), *zip(op.writes, writes, strict=True))
-    by_rows, sums = (tuple(t for t, use in pairs if use == wanted) for wanted in (ROWS, SUM))
+    by_rows, sums, merged = (tuple(t for t, use in pairs if use == wanted) for wanted in (ROWS, SUM, MERGED))
     along = op.family == "concat" and getattr(op.attrs, "axis", 0) == 0  # it joins, or parts, the rows
     flat = op.family == "inner_product" and any(len(t.shape) < 2 for t in by_rows)  # there are no rows
-    narrow = any(t.dtype != "float32" for t in sums)  # each part's own would be rounded
+    narrow = any(t.dtype != "float32" for t in (*sums, *merged))  # each part's own would be rounded
     changed = not set(op.reads).isdisjoint(op.writes)
     if along or flat or narrow or changed or len({t.shape[:1] for t in by_rows}) != 1 or not by_rows[0].shape:
         return None
-    return Operands(reads, writes, by_rows, sums)
+    return Operands(reads, writes, by_rows, sums, merged)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 
 from minidnn.memory.parts.kinds import operands
+from minidnn.memory.parts.passes import passes
 from minidnn.memory.parts.split import Touched, parted, refused
 from minidnn.program import FORWARD, Op, Program, SplitRegion, Tensor, nbytes
 
@@ -16,7 +18,8 @@ LOWER = 0.95  # of the bytes that a step needs: parts that save less are not lea
 
 def largest(program: Program) -> int:
     """Bytes of the largest tensor that an op may take in parts; 0: there is none."""
-    return max((result.largest for op in program.ops if (result := operands(op))), default=0)
+    ones = (one for op in program.ops for one in (passes(op) or (op,)))
+    return max((result.largest for one in ones if (result := operands(one))), default=0)
 
 
 def in_equal_parts(program: Program, count: int) -> tuple[SplitRegion, ...]:
@@ -65,7 +68,7 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Spli
     """Regions that leave ops no tensor of rows with more than `most` bytes, as far as ops may run in parts.
 
     Ops that follow each other are one region. An update waits until its region's end, and its gradient with it; at most
-    `most` bytes wait so.
+    `most` bytes wait so. What needs a sum over all rows begins another region than what writes it.
 
     count: how many parts all ops have, or the next larger number below twice as many that divides their rows; an op
            without one runs as a whole. None: as few as will do
@@ -73,21 +76,31 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Spli
     result: list[SplitRegion] = []
     region: list[Op] = []
     inside, behind, parts, waiting = Touched(), Touched(), 0, 0
-    for op in program.ops:
-        wanted = _parts(program, op, most, count)
+    late: set[Tensor] = set()
+    for op, wanted in chain.from_iterable(_wanted(program, op, most, count) for op in program.ops):
         if not wanted and (inside.before(op) or behind.before(op)):
             behind.add(op)
             waiting += nbytes(t for t in op.reads if t not in program.lasting)
         apart = region and (region[0].during in FORWARD) != (op.during in FORWARD)
-        if waiting > most or (wanted and (wanted != parts or apart or behind.before(op))):
+        early = wanted != parts or apart or behind.before(op) or not late.isdisjoint(op.reads)
+        if waiting > most or (wanted and early):
             if region:
                 result.append(SplitRegion(tuple(op.name for op in region), parts))
-            region, inside, behind, waiting = [], Touched(), Touched(), 0
-        if wanted:
+            region, inside, behind, waiting, late = [], Touched(), Touched(), 0, set()
+        if wanted and (uses := operands(op)):
             parts = wanted
             region.append(op)
             inside.add(op)
+            late.update(uses.late)
     return (*result, SplitRegion(tuple(op.name for op in region), parts)) if region else tuple(result)
+
+
+def _wanted(program: Program, op: Op, most: int, count: int | None) -> list[tuple[Op, int]]:
+    """How many parts the op shall have, or each of its passes: all as many; 0: it runs as a whole."""
+    each = [(one, _parts(program, one, most, count)) for one in passes(op)]
+    if each and all(wanted == each[0][1] > 0 for _, wanted in each):
+        return each
+    return [(op, _parts(program, op, most, count))]
 
 
 def _parts(program: Program, op: Op, most: int, count: int | None) -> int:

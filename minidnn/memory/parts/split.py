@@ -9,6 +9,9 @@ lowering, the proof, machines and bounds see ordinary ops and tensors.
   *concat* of several parts. Both are ops of Concat's kinds, along the first axis. Each is a layer of its own, as each
   part is.
 - The gradient of a parameter is a sum: each part writes its own, and `gradient.add` adds them in the order of the rows.
+- Each part writes moments of its own, and sums by channel. Those of all parts are merged by one op, in their order.
+- An op that goes twice over its rows becomes two (passes.py). What needs those of all parts is in a later
+  region than what writes them.
 - In forward the parts run last to first, in backward first to last, as the order of that sum wants. So backward begins
   with the part that forward made last, which has had no time to leave.
 
@@ -22,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from minidnn.memory.parts.kinds import ROWS, SUM, WHOLE, Operands, operands
+from minidnn.memory.parts.kinds import MERGED, MERGES, ROWS, SUM, WHOLE, Operands, operands
+from minidnn.memory.parts.passes import passes
 from minidnn.program import FORWARD, Op, Part, Pass, Program, Role, Rows, SplitRegion, Tensor
 
 CONCAT, SLICE, ADD = "concat.forward", "concat.backward", "gradient.add"
@@ -31,16 +35,24 @@ Span = tuple[int, int]  # rows [first, last)
 
 def parted(program: Program, regions: Sequence[SplitRegion]) -> Program:
     """The program whose ops of these regions run in parts. Raises ValueError if they cannot."""
-    return _Parting(program).program(regions) if regions else program
+    if not regions:
+        return program
+    twice = _twice(program, regions)
+    ops = tuple(one for op in program.ops for one in (passes(op) if op in twice else (op,)))
+    made = replace(program, ops=_Parting(replace(program, ops=ops), twice).ops_of(regions), parts=tuple(regions))
+    made.check()
+    return made
 
 
 class _Parting:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, twice: Iterable[Op]) -> None:
+        """twice: the ops of which the program has the passes"""
         self.before = program
+        self.within = {one: op for op in twice for one in passes(op)}
         self.ops: list[Op] = []  # of the new program, so far
         self.spans: dict[Tensor, dict[Span, Tensor]] = {}  # {a tensor: its rows that are there as tensors}
 
-    def program(self, regions: Sequence[SplitRegion]) -> Program:
+    def ops_of(self, regions: Sequence[SplitRegion]) -> tuple[Op, ...]:
         at = 0
         for block in _blocks(self.before, regions):
             self._plain(*self.before.ops[at : block.first], *block.before)
@@ -48,9 +60,7 @@ class _Parting:
             self._plain(*block.behind)
             at = block.last
         self._plain(*self.before.ops[at:])
-        made = replace(self.before, ops=tuple(self.ops), parts=tuple(regions))
-        made.check()
-        return made
+        return tuple(self.ops)
 
     def _plain(self, *ops: Op) -> None:
         """Ops that do not run in parts: their reads are whole tensors."""
@@ -68,13 +78,15 @@ class _Parting:
                 step = _operands(op).rows // count
                 self._part(op, (i * step, (i + 1) * step))
         for op in ops:
+            if _operands(op).merged:
+                self.ops.append(merge_of(op, count))
             for t in op.writes:
                 if t in self.before.outputs:
                     self._rows(t, (0, t.shape[0]), op)
 
     def _part(self, op: Op, span: Span) -> None:
         """One part of an op, with the slices and concats that it needs, and the add of its gradient."""
-        one = part_of(op, span)
+        one = part_of(op, span, self.within.get(op))
         for t, some in zip(op.reads, one.reads, strict=True):
             if some is not t:
                 self._rows(t, span, one)
@@ -82,7 +94,7 @@ class _Parting:
         for t, use, some in zip(op.writes, _operands(op).writes, one.writes, strict=True):
             if use == ROWS:
                 self.spans.setdefault(t, {})[span] = some
-            elif span[0]:
+            elif use == SUM and span[0]:
                 self.ops.append(sum_of(one, t, some))
 
     def _rows(self, t: Tensor, span: Span, by: Op) -> None:
@@ -111,16 +123,18 @@ class _Parting:
 # ---- a part of an op
 
 
-def part_of(op: Op, span: Span) -> Op:
-    """The op for these rows alone. Where it writes the gradient of a parameter, it writes its own part of the sum."""
+def part_of(op: Op, span: Span, within: Op | None = None) -> Op:
+    """The op for these rows alone. Where it writes the gradient of a parameter, or what is merged, it writes its own.
+
+    within: the op of which it is a pass"""
     result = _operands(op)
     of = {t: t if use == WHOLE else _some(t, span) for t, use in zip(op.reads, result.reads, strict=True)}
     to = {
-        t: replace(t, name=_named(t.name, span)) if use == SUM else _some(t, span)
+        t: replace(t, name=_named(t.name, span)) if use in (SUM, MERGED) else _some(t, span)
         for t, use in zip(op.writes, result.writes, strict=True)
     }
     return replace(
-        op, name=_named(op.name, span), layer=_named(op.layer, span), part=Part(op, *span),
+        op, name=_named(op.name, span), layer=_named(op.layer, span), part=Part(op, *span, within),
         reads=tuple(of[t] for t in op.reads), writes=tuple(to[t] for t in op.writes),
         inplace=tuple((of[a], to[b]) for a, b in op.inplace), flops=op.flops * (span[1] - span[0]) // result.rows,
     )  # fmt: skip
@@ -136,6 +150,15 @@ def sum_of(one: Op, whole: Tensor, more: Tensor) -> Op:
     pairs = (before, total), (more, total)
     return Op(
         f"{one.name}.add_{whole.name}", ADD, one.layer, one.during, (before, more), (total,), None, pairs, whole.size
+    )
+
+
+def merge_of(op: Op, count: int) -> Op:
+    """The op that merges what each of the op's parts writes: the first part's own, then the next one's."""
+    step = _operands(op).rows // count
+    own = tuple(t for i in range(count) for t in part_of(op, (i * step, (i + 1) * step)).writes)
+    return Op(
+        f"{op.name}.merge", MERGES[op.kind], op.layer, op.during, own, op.writes, flops=4 * sum(t.size for t in own)
     )
 
 
@@ -196,6 +219,17 @@ def refused(program: Program, op: Op, count: int) -> str | None:
     return None if lasting is None else f"it writes {lasting.name}, which lives from step to step"
 
 
+def _twice(program: Program, regions: Sequence[SplitRegion]) -> list[Op]:
+    """The ops of which the regions name the passes. Raises ValueError if both passes are not in as many parts."""
+    counts = {name: region.count for region in regions for name in region.ops}
+    result = [op for op in program.ops if any(one.name in counts for one in passes(op))]
+    for op in result:
+        first, last = passes(op)
+        if counts.get(first.name) != counts.get(last.name):
+            raise ValueError(f"{op.name} cannot run in parts: {first.name} and {last.name} are not in as many")
+    return result
+
+
 class Touched:
     """The tensors that some ops read and write."""
 
@@ -238,8 +272,13 @@ def _block(program: Program, region: SplitRegion, points: Sequence[int]) -> _Blo
     before: list[Op] = []
     behind: list[Op] = []
     own, so_far, waiting = set(points), Touched(), Touched()
+    late = {t for op in inside for t in _operands(op).late}
     for p in range(points[0], points[-1] + 1):
         op = program.ops[p]
+        if p in own and (early := next((t for t in op.reads if t in late), None)):
+            raise ValueError(
+                f"{op.name} cannot run in parts with {inside[0].name}: {early.name} needs all rows of them"
+            )
         if p in own and waiting.before(op):
             raise ValueError(f"{op.name} cannot run in parts with {inside[0].name}: {behind[-1].name} is between them")
         if p in own:

@@ -2,7 +2,8 @@
 
 "winograd4/32" runs "winograd4" for 32 rows at a time, in their order. Rows of the result do not depend on others. The
 gradient of a parameter is the ordered sum of the parts' own, which "winograd4" alone may sum in another order. So a
-program in parts ends with the bytes of the program as a whole, whose ops take these algorithms.
+program in parts ends with the bytes of the program as a whole, whose ops take these algorithms. So does what is
+merged. "native/32" of a BatchNorm's backward runs both its passes so (passes.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minidnn.memory.parts.kinds import operands
+from minidnn.memory.parts.passes import between
 from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op
 
@@ -17,12 +19,13 @@ BY = "/"  # before the number of rows, in the name of an algorithm
 
 
 def by_parts(part: Op, inner: Algorithm) -> Algorithm:
-    """The algorithm of the whole op, of which `part` is a part that takes the algorithm `inner`."""
+    """The algorithm of the whole op, of which `part` is a part that takes the algorithm `inner`. If it is a part of one
+    of the op's passes, the workspace is that of this pass."""
     assert part.part is not None
-    result = operands(part.part.of)
+    result, rows = operands(part.part.of), part.part.last - part.part.first
     assert result is not None
-    space = aligned(inner.workspace) + sum(aligned(t.nbytes) for t in result.sums)
-    return Algorithm(f"{inner.name}{BY}{part.part.last - part.part.first}", space)
+    own = *between(part.part.origin), *result.sums, *(result.merged * (result.rows // rows))
+    return Algorithm(f"{inner.name}{BY}{rows}", aligned(inner.workspace) + sum(aligned(t.nbytes) for t in own))
 
 
 def rows_of_parts(algorithm: Algorithm) -> int | None:
@@ -34,7 +37,7 @@ def rows_of_parts(algorithm: Algorithm) -> int | None:
 def name_by_numbers(op: Op, algorithm: Algorithm) -> str:
     """The name of a whole op's algorithm. Its rows at a time are left out where no sum's order depends on them."""
     rows, result = rows_of_parts(algorithm), operands(op)
-    ordered = result is None or result.sums
+    ordered = result is None or result.late
     return algorithm.name if rows is None or ordered else algorithm.name.removesuffix(f"{BY}{rows}")
 
 
@@ -45,5 +48,8 @@ def as_whole(algorithm: Mapping[Op, Algorithm]) -> dict[Op, Algorithm]:
         if op.part is None:
             result[op] = a
         else:
-            result[op.part.of] = by_parts(op, a)
+            mine = by_parts(op, a)
+            known = result.setdefault(op.part.origin, mine)
+            if known.workspace < mine.workspace:
+                result[op.part.origin] = mine
     return result

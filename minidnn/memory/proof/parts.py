@@ -7,19 +7,23 @@ has some rows of such a value, or a sum of a gradient over some rows. Each op is
 - A slice has rows of the value that it reads, at the place that it names. A concat has rows that lie one behind the
   other.
 - An add has a sum over the first rows, and continues it with the rows behind these.
+- A merge has what all parts of an op wrote of their own, of as many rows each, in the order of the rows.
+- A part of one pass of an op stands for an op that the whole program has instead: its passes, as the table has them.
 - Any other op is one of the whole program's, and reads whole values.
 
 At the end each op has run once, for all rows, and each value that outlives the step is whole. All parts of an op have
-one algorithm. This shares nothing with the pass that made the parts (memory/parts/split.py) but the table of kinds.
+one algorithm, and both passes of an op. This shares nothing with what made the parts (memory/parts/split.py) but the
+tables of kinds and of passes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from minidnn.memory.parts.kinds import ROWS, WHOLE, operands
+from minidnn.memory.parts.kinds import MERGED, MERGES, ROWS, SUM, WHOLE, operands
+from minidnn.memory.parts.passes import passes
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Algorithm, Op, Program, Rows, Tensor
@@ -29,12 +33,12 @@ Number = tuple[str, int]  # what an op writes: its name, and the place; or a val
 
 @dataclass(frozen=True)
 class _Value:
-    """Rows [first, last) of a value; with `sum`, the sum of a gradient over these rows."""
+    """Rows [first, last) of a value; or its sum over these rows, or what is merged with that of the others."""
 
     of: Number
     first: int
     last: int
-    sum: bool = False
+    use: str = ROWS
 
 
 class _Wrong(Exception):
@@ -54,23 +58,28 @@ def verify_parts(wholes: Iterable[Program], schedules: Iterable[Schedule]) -> No
 def wrong_parts(whole: Program, parted: Program, algorithm: Mapping[Op, Algorithm]) -> str | None:
     """The first error of the program in parts, or of its algorithms; None: it computes what the whole one does."""
     try:
-        _Check(whole).run(parted)
+        _Check(whole, {op.part.within for op in parted.ops if op.part is not None}).run(parted)
     except _Wrong as reason:
         return str(reason)
     chosen: dict[Op, Algorithm] = {}
+    names: dict[Op, str] = {}
     for op, a in algorithm.items():
         if op.part is not None and chosen.setdefault(op.part.of, a) != a:
             return f"{op.name} takes {a.name}, and another part of {op.part.of.name} takes {chosen[op.part.of].name}"
+        if op.part is not None and (name := names.setdefault(op.part.origin, a.name)) != a.name:
+            return f"{op.name} takes {a.name}, and another pass of {op.part.origin.name} takes {name}"
     return None
 
 
 class _Check:
-    def __init__(self, whole: Program) -> None:
-        self.program = whole
+    def __init__(self, whole: Program, twice: Container[Op | None]) -> None:
+        """twice: the ops that stand for their passes"""
+        ops = tuple(one for op in whole.ops for one in ((op in twice and passes(op)) or (op,)))
+        self.program = replace(whole, ops=ops)
         self.reads: dict[Op, list[Number]] = {}  # the values that each op reads
         self.rows: dict[Number, int] = {}  # the rows over which a gradient is summed
         now = {t: (t.name, -1) for t in (*whole.inputs, *whole.persistent, *whole.host_resident)}
-        for op in whole.ops:
+        for op in ops:
             self.reads[op] = [now[t] for t in op.reads]
             now |= {t: (op.name, i) for i, t in enumerate(op.writes)}
         self.last = now
@@ -101,7 +110,7 @@ class _Check:
 
     def _op(self, op: Op) -> None:
         if op.part is not None:
-            self._part(op, op.part.of, op.part.first, op.part.last)
+            self._part(op, self._same(op.part.of), op.part.first, op.part.last)
         elif op in self.reads:
             self.ran.append(op)
             for t, number in zip(op.reads, self.reads[op], strict=True):
@@ -111,6 +120,8 @@ class _Check:
             self._copy(op, op.attrs)
         elif op.kind == "gradient.add":
             self._add(op)
+        elif op.kind in MERGES.values():
+            self._merge(op)
         else:
             raise _Wrong(f"{op.name} is no op of the whole program")
 
@@ -128,14 +139,14 @@ class _Check:
         for i, (t, wanted, use) in enumerate(zip(op.writes, of.writes, result.writes, strict=True)):
             self._shape(op, t, (last - first, *wanted.shape[1:]) if use == ROWS else wanted.shape)
             number = of.name, i
-            self.values[t] = _Value(number, first, last, use != ROWS)
+            self.values[t] = _Value(number, first, last, use)
             if use != ROWS:
                 self.rows[number] = result.rows
 
     def _copy(self, op: Op, attrs: Rows) -> None:
         """A slice of some rows, or a concat."""
         (to,), values = op.writes, [self.values[t] for t in op.reads]
-        alike = len(attrs.starts) == len(values) and all(v.of == values[0].of and not v.sum for v in values)
+        alike = len(attrs.starts) == len(values) and all(v.of == values[0].of and v.use == ROWS for v in values)
         if attrs.axis or not alike or not to.shape:
             raise _Wrong(f"{op.name} mixes values")
         if op.kind == "concat.backward" and len(values) == 1:
@@ -157,12 +168,31 @@ class _Check:
 
     def _add(self, op: Op) -> None:
         before, more = (self.values[t] for t in op.reads)
-        if not (before.sum and more.sum) or before.of != more.of or before.first or before.last != more.first:
+        sums = before.use == more.use == SUM and before.of == more.of
+        if not sums or before.first or before.last != more.first:
             raise _Wrong(f"{op.name} adds what does not continue the sum")
         (to,) = op.writes
         self._shape(op, to, op.reads[0].shape)
         done = more.last == self.rows[more.of]
-        self.values[to] = _whole(more.of, to) if done else _Value(more.of, 0, more.last, True)
+        self.values[to] = _whole(more.of, to) if done else _Value(more.of, 0, more.last, SUM)
+
+    def _merge(self, op: Op) -> None:
+        values = [self.values[t] for t in op.reads]
+        name, whole = values[0].of[0], next((one for one in self.reads if one.name == values[0].of[0]), None)
+        if whole is None or MERGES.get(whole.kind) != op.kind or len(op.writes) != len(whole.writes):
+            raise _Wrong(f"{op.name} merges what it cannot")
+        size, rows = values[0].last - values[0].first, self.rows[values[0].of]
+        spans = [(k, k + size) for k in range(0, rows, size)]
+        if values != [_Value((name, i), *span, MERGED) for span in spans for i in range(len(op.writes))]:
+            raise _Wrong(f"{op.name} does not merge what all parts wrote in their order")
+        for i, to in enumerate(op.writes):
+            self._shape(op, to, op.reads[i].shape)
+            self.values[to] = _whole((name, i), to)
+
+    def _same(self, of: Op) -> Op:
+        """The op of the whole program that this is: itself, or the same pass of one of its ops."""
+        alike = (one for one in self.reads if one.name == of.name and _fields(one) == _fields(of))
+        return of if of in self.reads else next(alike, of)
 
     def _expect(self, op: Op, t: Tensor, value: _Value, shape: tuple[int, ...] | None = None) -> None:
         if self.values[t] != value:
@@ -172,6 +202,10 @@ class _Check:
     def _shape(self, op: Op, t: Tensor, shape: tuple[int, ...]) -> None:
         if t.shape != shape:
             raise _Wrong(f"{op.name}: {t.name} has the shape {t.shape} instead of {shape}")
+
+
+def _fields(op: Op) -> tuple[object, ...]:
+    return op.kind, op.attrs, op.during, op.reads, op.writes
 
 
 def _whole(number: Number, t: Tensor) -> _Value:

@@ -139,7 +139,7 @@ def test_the_same_bytes_under_every_policy_in_any_legal_order(net, policy):
         assert not device.refused
 
 
-@pytest.mark.parametrize("net", quick_are(["chain"], ["chain", "inception"]))
+@pytest.mark.parametrize("net", quick_are(["chain"], ["chain", "inception", "residual"]))
 def test_ops_in_parts_give_the_same_bytes_under_two_policies(net):
     whole, parts = (trained(net, fake_device(), policy) for policy in ("liveness:p", "liveness:p@2"))
     travelling = trained(net, fake_device(1), "vdnn_all:p@2", debug=True)

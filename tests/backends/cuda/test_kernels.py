@@ -28,6 +28,7 @@ from minidnn.backends.cuda import (
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
+from minidnn.memory.parts.kinds import MERGES
 from minidnn.program import MULTI_TENSOR, Tensor
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import HostCuda, KernelError
@@ -116,7 +117,7 @@ STRIDING.remove("prelu.backward_filter")
 STRIDING += ["row_norm.forward", "row_norm.backward_data"]
 STRIDING += ["gradient.accumulate", "gradient.total", "scale.forward", "scale.backward_data"]
 STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each in ("", MULTI_TENSOR)]
-STRIDING += ["batch_norm.statistics", "batch_norm.statistics_multi_tensor"]
+STRIDING += ["batch_norm.statistics", "batch_norm.statistics_multi_tensor", *MERGES.values()]
 
 
 @pytest.mark.parametrize("kind", usual_are(STRIDING[::8], STRIDING))

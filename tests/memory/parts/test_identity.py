@@ -48,6 +48,8 @@ CASES = [
     ("cpu", "images", "liveness@2"),
     ("cpu", "shared", "vdnn_pp:m@6"),
     ("cpu", "activations", "superneurons@3"),
+    ("cpu", "residual", "vdnn_all:m@3"),
+    ("reference", "residual", "sqrt_n:p@2"),
     ("reference", "inception", "recompute_all:m@2"),
     ("reference", "nested", "liveness:p@6"),
 ]
@@ -66,10 +68,22 @@ def test_parts_end_with_the_bytes_of_the_whole(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
-def test_best_keeps_a_budget_that_is_refused_without_parts():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("reference", marks=pytest.mark.slow)])
+def test_batch_norms_that_are_not_fused_run_in_two_passes(device):
+    """BatchNorm, Scale and ReLU one by one."""
+    net = minidnn.load(NET_FILES / "residual.yaml")
+    got, losses, arrangement = trained(net, device, "vdnn_all:m@2", debug=True, delays=1e-3, fuse=False)
+    twice = {op.part.within.kind for op in arrangement.schedules["TRAIN"].program.ops if op.part and op.part.within}
+    assert twice == {"batch_norm.forward", "batch_norm.backward"}
+    want, want_losses, _ = as_whole(net, device, arrangement, fuse=False)
+    assert losses == want_losses and got == want
+
+
+@pytest.mark.parametrize("name", ["chain", pytest.param("residual", marks=pytest.mark.slow)])
+def test_best_keeps_a_budget_that_is_refused_without_parts(name):
     """Real steps on the cpu, with freed bytes poisoned and copies delayed."""
     sizes = dict(side=64, batch=24)
-    net = minidnn.load(NET_FILES / "chain.yaml").with_batch(24).with_images(64)
+    net = minidnn.load(NET_FILES / f"{name}.yaml").with_batch(24).with_images(64)
     with pytest.raises(BudgetError) as refused:
         trained(net, "cpu", "best@1", budget=1, **sizes)
     budget = refused.value.smallest * 3 // 4

@@ -54,19 +54,19 @@ def changed(ops: list[Op], whole: frozenset[Op], r: random.Random) -> str | None
         ops[i] = replace(op, reads=op.reads[::-1])
     elif kind == "attrs" and op.part is not None:
         ops[i] = replace(op, attrs=("other", op.attrs))
-    elif kind == "name" and op.part is None and not isinstance(op.attrs, Rows) and "add_" not in op.name:
+    elif kind == "name" and op in whole:
         ops[i] = replace(op, name=f"{op.name} of another net")
     else:
         return None
     return kind
 
 
-@pytest.mark.parametrize(("net", "count"), [("inception", 3), ("diamond", 2)])
+@pytest.mark.parametrize(("net", "count"), [("inception", 3), ("diamond", 2), ("residual", 3)])
 def test_a_thousand_wrong_programs_in_parts_are_refused(net, count):
     whole, made = whole_and_parted(net, count)
     assert made.parts and wrong_parts(whole, made, {}) is None
     r, refused = random.Random(18), Counter()
-    while refused.total() < WRONG // 2:
+    while refused.total() < WRONG // 3:
         ops = list(made.ops)
         kind = changed(ops, frozenset(whole.ops), r)
         if kind is not None:
@@ -81,3 +81,10 @@ def test_all_parts_of_an_op_have_one_algorithm():
     assert wrong_parts(whole, made, chosen) is None
     odd = next(op for op in made.ops if op.part is not None)
     assert "takes one" in wrong_parts(whole, made, {**chosen, odd: Algorithm("another")})
+
+
+def test_both_passes_of_an_op_have_one_algorithm():
+    whole, made = whole_and_parted("residual", 3)
+    odd = next(op for op in made.ops if op.part is not None and op.part.within)
+    chosen = {op: Algorithm("another" if op.whole is odd.whole else "one") for op in made.ops}
+    assert "another pass" in wrong_parts(whole, made, chosen)

@@ -86,6 +86,13 @@ def sums(m: Maker) -> Iterator[Example]:
             yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
             reads = [x, mean, variance, factor, gamma, beta]
             yield m.example(f"batch_norm.inference_scale{relu}", reads, [shape], a, inplace=[(0, 0)])
+        wider = attrs(eps=1e-4, fraction=0.9, count=2 * count)
+        for behind in ("", "_scale", "_scale_relu"):
+            reads = [x, dy, mean, variance, *([gamma, beta] if behind else [])]
+            yield m.example(f"batch_norm.backward_sums{behind}", reads, channels, a)
+            reads += [(x * dy).sum(real), dy.sum(real)]
+            yield m.example(f"batch_norm.backward_data{behind}", reads, [shape], wider, [(1, 0), (0, 0)])
+        yield m.example("batch_norm.normalize", [x, mean, variance], [shape], a, inplace=[(0, 0)])
         yield m.example("batch_norm.inference_backward", [variance, factor, dy], [shape], a, inplace=[(2, 0)])
         yield m.example("batch_norm.statistics", [mean, variance, mean + 1, variance + 1, factor], [2, 3, 4], a)
 

@@ -30,7 +30,7 @@ from tests.support.op_examples.maker import (
 )
 from tests.support.op_examples.mixed import channels, fused
 from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
-from tests.support.op_examples.normalizations import normalizations, scaled
+from tests.support.op_examples.normalizations import normalizations, scaled, two_passes
 from tests.support.op_examples.norms import norms, ratios, squared, summed
 from tests.support.op_examples.products import convolutions, products
 from tests.support.op_examples.updates import kept, merges, micro_batches, ruled, rules, several, updates
@@ -44,7 +44,7 @@ __all__ = [
 # each has random numbers of its own: a new one changes no other's
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
-    labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios,
+    labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios, two_passes,
 )  # fmt: skip
 
 

@@ -59,3 +59,22 @@ def scaled(m: Maker) -> Iterator[Example]:
             yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
             reads = [x, m.normal(c), m.normal(c) ** 2 + 0.1, np.float32([2.5 if relu else 0]), gamma, beta]
             yield m.example(f"batch_norm.inference_scale{relu}", reads, [shape], a, [(0, 0)])
+
+
+def two_passes(m: Maker) -> Iterator[Example]:
+    """BatchNorm as it runs in parts of the batch: passes over a third of the values, and merged moments."""
+    for shape in [(3, 5, 6, 7), (2, 16, 5, 5), (7, 13), (2, 3, 4), (2, 64, 28, 28), (2000, 17)]:
+        c, rows = shape[1], tuple(i for i in range(len(shape)) if i != 1)
+        x, dy, gamma, beta = m.normal(*shape) + 1, m.normal(*shape), m.normal(c), m.normal(c)
+        a = attrs(eps=1e-5, fraction=0.999, count=3 * x.size // c)
+        statistics, sums = [x.mean(rows), x.var(rows)], [m.normal(c) * x.size / c, m.normal(c) * x.size / c]
+        yield m.example("batch_norm.normalize", [x, *statistics], [shape], a, [(0, 0)])
+        for behind in ("", "_scale", "_scale_relu"):
+            reads = [x, dy, *statistics, *([gamma, beta] if behind else [])]
+            yield m.example(f"batch_norm.backward_sums{behind}", reads, [(c,), (c,)], a)
+            inplace = [(1, 0), (0, 0)]
+            yield m.example(f"batch_norm.backward_data{behind}", [*reads, *sums], [shape], a, inplace)
+    for parts, c, far in ((2, 1, 0), (5, 33, 1e4), (500, 7, 1), (241, 3, -1e3), (3, 40_000, 0)):
+        reads = [t for _ in range(parts) for t in (m.normal(c) + np.float32(far), m.normal(c) ** 2)]
+        for what in ("moments", "sums"):
+            yield m.example(f"batch_norm.merge_{what}", reads, [(c,), (c,)], note=f"of {parts}")

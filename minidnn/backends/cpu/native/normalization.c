@@ -16,9 +16,15 @@
 typedef struct {
     int64_t rows, c, height; /* height: rows of a piece; the last may have fewer */
     int64_t rectified, threads;
+    int64_t count; /* rows of the whole batch, of which these may be a part */
     double eps;
 } Geometry;
 MIRRORED(normalization, Geometry)
+
+typedef struct {
+    int64_t c, parts;
+} Parts;
+MIRRORED(normalization_parts, Parts)
 
 static int64_t pieces(const Geometry *g) { return up(g->rows, g->height) / g->height; }
 static int64_t start(const Geometry *g, int64_t piece) {
@@ -174,6 +180,35 @@ void batch_norm_moments(const Geometry *g, const float *x, float *mean, float *v
     }
 }
 
+/* Mean and variance of all rows, from those of parts that have as many rows each: `from` points to the mean and the
+ * variance of one part after the other. */
+void batch_norm_merge_moments(const Parts *g, const float *const *from, float *mean, float *variance) {
+    for (int64_t k = 0; k < g->c; k++) {
+        double m = 0, v = 0;
+        for (int64_t i = 0; i < g->parts; i++) m += from[2 * i][k];
+        m /= g->parts;
+        for (int64_t i = 0; i < g->parts; i++) {
+            const double off = from[2 * i][k] - m;
+            v += from[2 * i + 1][k] + off * off;
+        }
+        mean[k] = m;
+        variance[k] = v / g->parts;
+    }
+}
+
+/* The sums of what parts have, of x and y: `from` points to those of one part after the other. */
+void batch_norm_merge_sums(const Parts *g, const float *const *from, float *x, float *y) {
+    for (int64_t k = 0; k < g->c; k++) {
+        double s = 0, t = 0;
+        for (int64_t i = 0; i < g->parts; i++) {
+            s += from[2 * i][k];
+            t += from[2 * i + 1][k];
+        }
+        x[k] = s;
+        y[k] = t;
+    }
+}
+
 /* x mean variance (gamma beta) -> y; y may have the bytes of x */
 void batch_norm_normalize(const Geometry *g, const float *x, const float *mean, const float *variance,
                           const float *gamma, const float *beta, float *y, float *workspace) {
@@ -210,15 +245,42 @@ void batch_norm_inference(const Geometry *g, const float *x, const float *mean_s
     }
 }
 
+/* The sums of du and of du (x - mean) over all pieces, of the channels from k on. */
+ALWAYS void added(const Geometry *g, const float *sums, int64_t k, double s[LANES], double q[LANES]) {
+    const int64_t row = pitch(g), count = pieces(g);
+    for (int64_t i = 0; i < count; i++) {
+        const vec sum = load(sums + 2 * i * row + k), product = load(sums + (2 * i + 1) * row + k);
+        for (int j = 0; j < LANES; j++) {
+            s[j] += sum[j];
+            q[j] += product[j];
+        }
+    }
+}
+
+/* x dy -> dx, from the last piece to the first. */
+static void differentiate(const Geometry *g, Pass p) {
+    const int64_t count = pieces(g);
+#pragma omp for schedule(static)
+    for (int64_t i = count - 1; i >= 0; i--) along(p, start(g, i), start(g, i + 1), differentiated);
+    if (p.past) stored_past();
+}
+
+/* The arguments of backward's passes. `workspace` begins with factor, bias and slope; the sums of pieces follow. */
+static Pass backward(const Geometry *g, const float *x, const float *dy, const float *mean, const float *beta,
+                     float *dx, float *workspace) {
+    const int64_t row = pitch(g);
+    return (Pass){.c = g->c, .rectified = g->rectified, .past = dx != x && dx != dy && goes_past(dx, g->rows, g->c),
+                  .x = x, .dy = dy, .to = dx, .mean = mean, .factor = workspace, .beta = beta,
+                  .bias = workspace + row, .slope = workspace + 2 * row};
+}
+
 /* x mean variance (gamma beta) dy -> dx (dgamma dbeta); dx may have the bytes of x or of dy */
 void batch_norm_backward(const Geometry *g, const float *x, const float *mean, const float *variance,
                          const float *gamma, const float *beta, const float *dy, float *dx, float *dgamma,
                          float *dbeta, float *workspace) {
-    const int64_t row = pitch(g), count = pieces(g);
+    const int64_t row = pitch(g);
     float *factor = workspace, *bias = factor + row, *slope = bias + row, *sums = slope + row;
-    const Pass p = {.c = g->c, .rectified = g->rectified, .past = dx != x && dx != dy && goes_past(dx, g->rows, g->c),
-                    .x = x, .dy = dy, .to = dx, .mean = mean, .factor = factor, .beta = beta, .bias = bias,
-                    .slope = slope};
+    const Pass p = backward(g, x, dy, mean, beta, dx, workspace);
 #pragma omp parallel num_threads(threads(g))
     {
         factors(g, gamma, variance, factor);
@@ -226,13 +288,7 @@ void batch_norm_backward(const Geometry *g, const float *x, const float *mean, c
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < g->c; k += LANES) {
             double s[LANES] = {0}, q[LANES] = {0};
-            for (int64_t i = 0; i < count; i++) {
-                const vec sum = load(sums + 2 * i * row + k), product = load(sums + (2 * i + 1) * row + k);
-                for (int j = 0; j < LANES; j++) {
-                    s[j] += sum[j];
-                    q[j] += product[j];
-                }
-            }
+            added(g, sums, k, s, q);
             for (int j = 0; j < LANES && k + j < g->c; j++) {
                 const double scale = inverse(g, variance[k + j]);
                 bias[k + j] = s[j] / g->rows;
@@ -241,8 +297,46 @@ void batch_norm_backward(const Geometry *g, const float *x, const float *mean, c
                 if (dbeta) dbeta[k + j] = s[j];
             }
         }
+        differentiate(g, p);
+    }
+}
+
+/* The first pass alone, of some rows: x dy mean variance (gamma beta) -> dgamma dbeta */
+void batch_norm_backward_sums(const Geometry *g, const float *x, const float *dy, const float *mean,
+                              const float *variance, const float *gamma, const float *beta, float *dgamma,
+                              float *dbeta, float *workspace) {
+    float *sums = workspace + 3 * pitch(g);
+    const Pass p = backward(g, x, dy, mean, beta, 0, workspace);
+#pragma omp parallel num_threads(threads(g))
+    {
+        factors(g, gamma, variance, workspace);
+        each(g, p, sums, slopes);
 #pragma omp for schedule(static)
-        for (int64_t i = count - 1; i >= 0; i--) along(p, start(g, i), start(g, i + 1), differentiated);
-        if (p.past) stored_past();
+        for (int64_t k = 0; k < g->c; k += LANES) {
+            double s[LANES] = {0}, q[LANES] = {0};
+            added(g, sums, k, s, q);
+            for (int j = 0; j < LANES && k + j < g->c; j++) {
+                dgamma[k + j] = q[j] * (double)inverse(g, variance[k + j]);
+                dbeta[k + j] = s[j];
+            }
+        }
+    }
+}
+
+/* The second pass alone, of some rows: x dy mean variance (gamma beta) -> dx, by the sums of all rows */
+void batch_norm_backward_data(const Geometry *g, const float *x, const float *dy, const float *mean,
+                              const float *variance, const float *gamma, const float *beta, const float *dgamma,
+                              const float *dbeta, float *dx, float *workspace) {
+    float *bias = workspace + pitch(g), *slope = bias + pitch(g);
+    const Pass p = backward(g, x, dy, mean, beta, dx, workspace);
+#pragma omp parallel num_threads(threads(g))
+    {
+        factors(g, gamma, variance, workspace);
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < g->c; k++) {
+            bias[k] = (double)dbeta[k] / g->count;
+            slope[k] = (double)dgamma[k] * inverse(g, variance[k]) / g->count;
+        }
+        differentiate(g, p);
     }
 }

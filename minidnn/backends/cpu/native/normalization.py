@@ -3,18 +3,21 @@
 Each direction makes two passes over memory. Forward reads x twice and writes y; fused, each pass is an op of its own.
 The normalized x, which the gradient of Scale needs, is not stored: backward recomputes it from x, and also the sign of
 the ReLU's input.
+
+In parts of the batch the passes of backward are ops of their own, too (memory/parts/passes.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
-from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
@@ -26,9 +29,15 @@ class Geometry(Mirrored):
     twin = "normalization"
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "c", "height", "rectified", "threads")),
+        *((name, ctypes.c_int64) for name in ("rows", "c", "height", "rectified", "threads", "count")),
         ("eps", ctypes.c_double),
     )
+
+
+class Parts(Mirrored):
+    twin = "normalization_parts"
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("c", "parts"))
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
@@ -41,9 +50,26 @@ def moments(native: Native, op: Op) -> list[Recipe]:
     return _recipes(native, op, "batch_norm_moments", _strides)
 
 
+def merge(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for a pair of each part -> one of all parts: mean variance, or two sums."""
+    geometry = Parts(op.writes[0].size, len(op.reads) // 2)
+    run = native.function(op.kind.replace(".", "_"))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        addresses = (ctypes.c_void_p * len(reads))(*(address(t) for t in reads))
+        to = (ctypes.c_void_p(address(t)) for t in writes)
+        return [partial(run, ctypes.byref(geometry), addresses, *to)]
+
+    return [plain(bind, NAME)]
+
+
 def normalize(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x mean variance gamma beta -> y."""
-    return _recipes(native, op, "batch_norm_normalize", _strides)
+    """One recipe for x mean variance (gamma beta) -> y."""
+
+    def arguments(reads: list[int], writes: list[int]) -> list[int]:
+        return [*reads, *([] if len(reads) == 5 else [0, 0]), *writes]
+
+    return _recipes(native, op, "batch_norm_normalize", arguments)
 
 
 def _strides(reads: list[int], writes: list[int]) -> list[int]:
@@ -70,16 +96,41 @@ def backward(native: Native, op: Op) -> list[Recipe]:
     return _recipes(native, op, "batch_norm_backward", arguments)
 
 
-def _recipes(native: Native, op: Op, name: str, arguments: Callable[[list[int], list[int]], list[int]]) -> list[Recipe]:
+def backward_sums(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x dy mean variance (gamma beta) -> dgamma dbeta."""
+
+    def arguments(reads: list[int], writes: list[int]) -> list[int]:
+        return [*reads, *([] if len(reads) == 6 else [0, 0]), *writes]
+
+    return _recipes(native, op, "batch_norm_backward_sums", arguments)
+
+
+def backward_data(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x dy mean variance (gamma beta) dgamma dbeta -> dx."""
+
+    def arguments(reads: list[int], writes: list[int]) -> list[int]:
+        *given, dgamma, dbeta = reads
+        return [*given, *([] if len(given) == 6 else [0, 0]), dgamma, dbeta, *writes]
+
+    return _recipes(native, op, "batch_norm_backward_data", arguments, op.attrs.count)
+
+
+def _recipes(
+    native: Native,
+    op: Op,
+    name: str,
+    arguments: Callable[[list[int], list[int]], list[int]],
+    count: int = 0,
+) -> list[Recipe]:
     """One recipe if channels are innermost, else none. `arguments` puts the addresses in the order of the C function
-    `name`, with 0 for a tensor that is absent."""
+    `name`, with 0 for a tensor that is absent. count: values per channel in the whole batch, where they count"""
     x = op.reads[0]
     if not channels_last(x.shape):
         return []
     c = x.shape[1]
     rows = x.size // c
     pieces = -(-rows // (HEIGHT * SHARES)) * SHARES
-    geometry = Geometry(rows, c, -(-rows // pieces), op.kind.endswith("_relu"), native.threads, op.attrs.eps)
+    geometry = Geometry(rows, c, -(-rows // pieces), op.kind.endswith("_relu"), native.threads, count, op.attrs.eps)
     run = native.function(name)
     scratch = Scratch()
     piece = scratch.take(native.bytes("batch_norm_bytes", geometry))
@@ -94,7 +145,16 @@ def _recipes(native: Native, op: Op, name: str, arguments: Callable[[list[int], 
 FIRST = {
     "batch_norm.forward": forward,
     "batch_norm.moments": moments,
-    **{f"batch_norm.normalize_scale{relu}": normalize for relu in ("", "_relu")},
-    **{f"batch_norm.inference{behind}": inference for behind in ("", "_scale", "_scale_relu")},
-    **{f"batch_norm.backward{behind}": backward for behind in ("", "_scale", "_scale_relu")},
+    **{f"batch_norm.merge_{what}": merge for what in ("moments", "sums")},
+    **{
+        f"batch_norm.{what}{behind}": recipes
+        for what, recipes in (
+            ("normalize", normalize),
+            ("inference", inference),
+            ("backward", backward),
+            ("backward_sums", backward_sums),
+            ("backward_data", backward_data),
+        )
+        for behind in ("", "_scale", "_scale_relu")
+    },
 }

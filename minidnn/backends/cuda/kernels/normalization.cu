@@ -161,6 +161,37 @@ extern "C" __global__ void moments_finish(const T* x, const float* partial, floa
         MomentsOfBatch{x, Columns{channels, x_inner, 1, x_items, x_items}, mean, variance}(0, here.channel, n, m, m2);
 }
 
+// ---- what a batch has of what its parts have: two numbers of each channel
+
+constexpr int PARTS = 240;  // most parts of a launch
+struct Parts {
+    const float *x[PARTS], *y[PARTS];
+};
+
+// The first `before` parts have been added up already.
+extern "C" __global__ void merge_sums(Parts of, int count, int before, float* x, float* y, int channels) {
+    for (int64 c = first(); c < channels; c += step()) {
+        float s = before ? x[c] : 0, t = before ? y[c] : 0;
+        for (int k = 0; k < count; k++) s += of.x[k][c], t += of.y[k][c];
+        x[c] = s, y[c] = t;
+    }
+}
+
+// Merges parts that have as many values each. The first `before` of `all` parts have been merged into mean and variance.
+// Until all have been, the mean is that of the differences from the first part's, which are small and so more exact.
+extern "C" __global__ void merge_moments(Parts of, int count, int before, float* mean, float* variance, int channels,
+                                         const float* pivot, int all) {
+    for (int64 c = first(); c < channels; c += step()) {
+        float m = before ? mean[c] : 0, v = before ? variance[c] : 0;
+        for (int k = 0; k < count; k++) {
+            float delta = of.x[k][c] - pivot[c] - m, part = 1.0f / (before + k + 1);
+            m += delta * part;
+            v += (of.y[k][c] - v) * part + delta * delta * (part * (1 - part));
+        }
+        mean[c] = before + count < all ? m : pivot[c] + m, variance[c] = v;
+    }
+}
+
 // ---- running statistics
 
 constexpr int NORMS = 72;  // most BatchNorms of a launch
@@ -301,15 +332,15 @@ struct Backward {
     const T *x, *dy;
     const float *of_du, *of_product;
     T* dx;
-    int64 items;
+    int64 count;  // values of a channel in the batch, of which these may be a part
     Affine<V> own;
     Pack<V> constant, of_xhat, factor;
 
     __device__ void begin(int c) {
         own.begin(given, c);
         for (int v = 0; v < V; v++) {
-            constant.at[v] = of_du[c + v] / items;
-            of_xhat.at[v] = of_product[c + v] / items;
+            constant.at[v] = of_du[c + v] / count;
+            of_xhat.at[v] = of_product[c + v] / count;
             factor.at[v] = own.gamma.at[v] * own.scale.at[v];
         }
     }
@@ -354,9 +385,10 @@ extern "C" __global__ void backward_finish(const float* partial, float* of_du, f
     }                                                                                                             \
     extern "C" __global__ void backward##name##_##V(const T* x, const float* mean, const float* variance,         \
                                                     BEHIND const T* dy, const float* of_du,                       \
-                                                    const float* of_product, T* dx, float eps, COLUMNS) {         \
+                                                    const float* of_product, T* dx, int64 count, float eps,       \
+                                                    COLUMNS) {                                                    \
         Given given{mean, variance, nullptr, gamma, beta, eps};                                                   \
-        Backward<V, RELU> each{given, x, dy, of_du, of_product, dx, items, {}, {}, {}, {}};                       \
+        Backward<V, RELU> each{given, x, dy, of_du, of_product, dx, count, {}, {}, {}, {}};                       \
         map_columns<V>(COLUMNS_GIVEN, each);                                                                      \
     }
 #define NOTHING

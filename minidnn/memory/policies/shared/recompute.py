@@ -58,8 +58,16 @@ class Repeatable:
 
     def droppable(self) -> set[Tensor]:
         """Tensors that need not outlive forward: a run can bring them back, and they are worth a run."""
-        largest = {op: max(t.nbytes for t in _weighed(op)) for op in set(self.maker.values())}
+        largest = {op: max(t.nbytes for t in self._weighed(op)) for op in set(self.maker.values())}
         return {t for t, op in self.maker.items() if t in self.later or SIDE * t.nbytes > largest[op]}
+
+    def _weighed(self, op: Op) -> tuple[Tensor, ...]:
+        """The tensors of an op with which its results are compared (SIDE). Moments that are merged from those of parts
+        are compared with what these were made of."""
+        if any(t.role is not Role.EXTRA for t in op.writes):
+            return op.writes
+        parts = (self.maker[t] for t in op.reads if t.role is Role.EXTRA and t in self.maker)
+        return *op.tensors, *(t for one in parts for t in one.tensors)
 
     def final(self, t: Tensor) -> Tensor:
         """The last value of the unit that `t` is in."""
@@ -183,11 +191,6 @@ def preserving(program: Program, share: Share, dropped: Set[Tensor]) -> Share:
     too."""
     needed = {t for op in program.ops for t in op.reads if not dropped.isdisjoint(op.writes)} - dropped
     return {new: old for new, old in share.items() if old not in needed}
-
-
-def _weighed(op: Op) -> tuple[Tensor, ...]:
-    """The tensors of an op with which its results are compared (SIDE)."""
-    return op.tensors if all(t.role is Role.EXTRA for t in op.writes) else op.writes
 
 
 def needs(able: Repeatable, layer: Sequence[Op]) -> int:
