@@ -62,7 +62,7 @@ class HostResidents:
     def within(self, budget: int) -> Candidate | None:
         """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
         nowhere = frozenset[Tensor]()
-        result = self._with(nowhere, budget)
+        result = first = self._descended(self._with(nowhere, budget), budget)
         relaxed = self.bound.relaxed(budget)
         if relaxed is None:
             return None
@@ -76,6 +76,7 @@ class HostResidents:
                 break
         if result is None and self.most not in (nowhere, *sets):
             result = self._with(self.most, budget)
+        result = result if result is first else self._descended(result, budget)
         if result is None:
             return None
         far = self.search and result.seconds > relaxed.bound.seconds * NEAR
@@ -85,6 +86,14 @@ class HostResidents:
         """The plan found with these tensors on the host."""
         result = self.planner(host_resident).within(budget)
         return None if result is None else replace(result, plan=replace(result.plan, host_resident=host_resident))
+
+    def _descended(self, found: Candidate | None, budget: int) -> Candidate | None:
+        """A quicker plan with the same tensors on the host, if descents lead to one."""
+        if found is None:
+            return None
+        host_resident = found.plan.host_resident
+        result = self.planner(host_resident).descended(budget, found)
+        return replace(result, plan=replace(result.plan, host_resident=host_resident))
 
     def leanest(self) -> Plan:
         """The plan with the lowest arena found, whatever its seconds: all lives on the host that can. Where the host

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minidnn.costs import Costs
+from minidnn.memory.joint.adopted import adopt
 from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
+from minidnn.memory.joint.descents import SHORT, Descents
 from minidnn.memory.joint.evaluator import OFFLOAD, RECOMPUTE, Decisions, Evaluator, Outcome
 from minidnn.memory.joint.index import LONG, SMALL, Index
 from minidnn.memory.joint.repair import Repair
@@ -82,6 +84,7 @@ class Planner:
         self.search, self._searches = Search(self.evaluator, self.repair), search
         self._gap = {(s.tensor, s.last): i for i, s in enumerate(self.evaluator.gaps)}
         self._first = self.evaluator.fate.copy()
+        self._nothing = self.evaluator.save()
 
     def within(self, budget: int) -> Candidate | None:
         """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
@@ -113,6 +116,19 @@ class Planner:
             self._tell("the best start", seconds, relaxed.bound)
             self.search.improve(budget, evaluations // 2, 1)
         return self._placed(budget, relaxed.bound, evaluations // 4)
+
+    def descended(self, budget: int, found: Candidate) -> Candidate:
+        """A plan that is quicker than the one found, if descents lead to one (descents.py); they take long programs too
+        long."""
+        enough = found.bound.seconds * NEAR
+        if len(self.program.ops) > SHORT or found.seconds <= enough or not self._searches:
+            return found
+        self._tell("descents", found.seconds, found.bound)
+        adopt(self.evaluator, self._nothing, complete(self.program, self.costs, found.plan))
+        if Descents(self.search).improve(budget, enough) is None:
+            return found
+        result = self._placed(budget, found.bound, 0)
+        return result if result is not None and result.seconds < found.seconds else found
 
     def _tell(self, what: str, seconds: float, bound: Bound) -> None:
         self.tell(f"{what}, {seconds / bound.seconds - 1:.1%} over the bound")
