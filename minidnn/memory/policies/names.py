@@ -23,6 +23,7 @@ from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.ours.best import best
 from minidnn.memory.policies.ours.best_longer import longer
 from minidnn.memory.policies.ours.liveness import liveness
+from minidnn.memory.policies.papers import poet as by_poet
 from minidnn.memory.policies.papers.accudnn import accudnn
 from minidnn.memory.policies.papers.baseline import baseline
 from minidnn.memory.policies.papers.baseline_caffe import baseline_caffe
@@ -101,8 +102,10 @@ OTHERS = *STAYING, "vdnn_pp", "accudnn", "superneurons", "layrub"
 def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
     """Copies, re-runs, algorithms, parts; all by costs."""
     room = host_room(program, costs)
-    others = STAYING if room is not None and room <= 0 else OTHERS  # else tensors have nowhere to go
-    plan = best(program, costs, budget, [find(name, budgeted=True) for name in others], parts)
+    stay = room is not None and room <= 0  # tensors have nowhere to go
+    others = [find(name, budgeted=True) for name in (STAYING if stay else OTHERS)]
+    others += [by_poet.candidate] if not stay and by_poet.quick(program, costs) else []
+    plan = best(program, costs, budget, others, parts)
     if (effort := asked()) is not None:
         starts = QUICK if len(program.ops) <= LONG else ()  # else these policies plan for seconds
         plan = longer(program, costs, budget, plan, parts, [find(name, budgeted=True) for name in starts], effort)

@@ -35,6 +35,7 @@ from minidnn.program import Op, Program, Tensor
 MOST = 7000  # decisions of a program: VGG-19 has as many
 NODES = 20_000  # of the search, at most
 EXACT = 1e-4  # part by which a plan may miss the optimum
+SHORT, QUICK = 50, 500  # ops and decisions of a program that is solved in tenths of a second
 SMALL = 1000  # tensors so many times smaller than the largest stay
 ATTEMPTS = 4  # rooms that are tried, each smaller by what the last arena had too much
 
@@ -64,6 +65,19 @@ def poet(program: Program, costs: Costs, budget: int) -> Plan:
         raise NoPlan(f"poet {reason}") from None
     except Unsolved as reason:
         raise NoPlan(f"poet: no plan of {program.name} was found within {NODES} nodes ({reason})") from None
+
+
+def quick(program: Program, costs: Costs) -> bool:
+    """Whether the integer program is solved in tenths of a second."""
+    return len(program.ops) <= SHORT and Stages(Index(program, costs, SMALL)).decisions <= QUICK
+
+
+def candidate(program: Program, costs: Costs, budget: int) -> Plan:
+    """poet's plan, or liveness's where poet has none: for those that ask several policies."""
+    try:
+        return poet(program, costs, budget)
+    except NoPlan:
+        return liveness(program, costs, budget, "p")
 
 
 def _within(program: Program, index: Index, budget: int) -> Plan | None:
