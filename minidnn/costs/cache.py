@@ -15,11 +15,11 @@ from typing import Any
 
 from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
 from minidnn.costs.device_spec import DeviceSpec
-from minidnn.costs.estimates import by_host
+from minidnn.costs.estimates import DOUBT, by_host
 from minidnn.costs.parts import large_copy, part_copy, share
 from minidnn.errors import BadInput
 from minidnn.files import cache
-from minidnn.program import Algorithm, Op, Tensor
+from minidnn.program import Algorithm, Op, Program, Tensor
 
 
 def geometry(op: Op) -> str:
@@ -34,6 +34,11 @@ def geometry(op: Op) -> str:
 def key(op: Op, algorithm: Algorithm) -> str:
     """The name of an op's seconds with this algorithm in Measurements.seconds."""
     return f"{geometry(op)} [{algorithm.name} {algorithm.workspace}]"
+
+
+def whole(program: Program) -> str:
+    """The name of a program in Measurements.copies: a digest of the geometry of its ops."""
+    return hashlib.sha256("\n".join(map(geometry, program.ops)).encode()).hexdigest()[:16]
 
 
 class NotKept(BadInput, OSError):
@@ -53,6 +58,8 @@ class Measurements:
     # how fast copies are while the device computes, and how much they slow it down (measuring/link.py)
     beside: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    # {`whole` of a program: (how many times as long as foreseen copies take in its steps, and the doubt in that)}
+    copies: dict[str, tuple[float, float]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     problem: str | None = None  # a sentence for the user: why an existing file could not be used
 
@@ -91,7 +98,7 @@ class Measurements:
 
 
 FORMAT = 1
-_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds", "refused")
+_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds", "copies", "refused")
 
 
 def measurements(device: DeviceSpec, directory: Path | None = None) -> Measurements:
@@ -119,6 +126,9 @@ def measurements(device: DeviceSpec, directory: Path | None = None) -> Measureme
         out, back = positive(content["bandwidth_out"]), positive(content["bandwidth_in"])
         result = Measurements(identity, path, out, back, _least0(content["latency"]))
         result.beside = _concurrent_rates(content.get("beside", []))
+        if "copies" not in content:  # a file of a version whose latency was another
+            result.beside = []
+        result.copies = {str(k): (positive(a), _least0(b)) for k, (a, b) in content.get("copies", {}).items()}
         result.seconds = {str(k): positive(v) for k, v in content["seconds"].items()}
         result.refused = {str(k): str(v) for k, v in content.get("refused", {}).items()}  # older files have none
         return result
@@ -155,9 +165,12 @@ def _concurrent_rates(values: Any) -> list[dict[str, Any]]:
     ]
 
 
-def measured(device: DeviceSpec, measurements: Measurements) -> Costs:
+def measured(device: DeviceSpec, measurements: Measurements, programs: Iterable[Program] = ()) -> Costs:
     """Costs from measurements alone, of whole ops and by these of their parts (costs/parts.py). Their `choices` raises
-    ValueError for an op that was not measured."""
+    ValueError for an op that was not measured.
+
+    programs: those that are planned; where copies were measured in steps of theirs, they take as long as there, and
+    else the doubt is assumed"""
     start = min(measurements.seconds.values(), default=0.0)
 
     def part_seconds(op: Op, algorithm: Algorithm) -> float | None:
@@ -195,16 +208,19 @@ def measured(device: DeviceSpec, measurements: Measurements) -> Costs:
     back, in_drags = _rates_during_ops(measurements, "in")
     drags = [pair for pair in zip(out_drags, in_drags, strict=True)]
     choices = remembering(choose)
+    known = [measurements.copies[name] for name in map(whole, programs) if name in measurements.copies]
+    stretch, doubt = map(max, zip(*(known or [(1.0, 0.0 if device.own_memory else DOUBT)]), strict=True))
     return Costs(
         device.name,
         device.memory,
-        out,
-        back,
+        out / stretch,
+        back / stretch,
         choices,
-        measurements.latency,
+        measurements.latency * stretch,
         own_memory=device.own_memory,
         origin="measured",
         drag=Drag(*drags) if measurements.beside else None,
+        doubt=doubt,
         **by_host(device, choices),
     )
 

@@ -84,6 +84,9 @@ class Drag:
                 raise ValueError(f"a copy cannot take {max(kind, key=abs):.3g} of an op's work: 0 to {MOST_DRAG}")
 
 
+BLOCKING = Drag(memory=(MOST_DRAG, MOST_DRAG), arithmetic=(MOST_DRAG, MOST_DRAG))  # copies and ops take turns
+
+
 @dataclass(frozen=True, eq=False)
 class Costs:
     """A device as policies and the simulator see it; they know nothing else about it.
@@ -102,6 +105,8 @@ class Costs:
     host: int | None = None  # bytes of the host's memory that a plan may take; None: any number
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
     drag: Drag | None = None  # None: copies do not slow ops down
+    # Seconds that a step may take longer than foreseen, for each second of its copies: the error of their costs.
+    doubt: float = 0.0
     net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away
     # Seconds of an op that the host runs on its own bytes; None: the host has no kernel that leaves the device's bits.
     by_host: Callable[[Op], float | None] = lambda op: None

@@ -12,7 +12,8 @@ from minidnn.program import ON_TENSOR_CORES, Algorithm, Op
 
 @dataclass(frozen=True)
 class Rates:
-    """A rough description of a device by a few numbers. `launch`: the least seconds of an op or a copy."""
+    """A rough description of a device by a few numbers. `launch`: the least seconds of an op or a copy. `handoff`: the
+    further seconds of a copy that a thread of the host makes, until that thread has the core and has given it back."""
 
     flops: float  # operations per second
     bandwidth: float  # bytes per second of the device's memory
@@ -20,6 +21,7 @@ class Rates:
     launch: float
     # operations per second of convolutions and inner products, by number format; a format without an entry: `flops`
     products: Mapping[str, float] = field(default_factory=dict)
+    handoff: float = 0.0
 
     def arithmetic(self, op: Op) -> float:
         """Operations per second of this op."""
@@ -28,7 +30,7 @@ class Rates:
 
 
 # Roughly one core of any CPU of the last ten years. These numbers are fixed on purpose: see `estimates.estimate`.
-CPU = Rates(40e9, 8e9, 4e9, 5e-6)
+CPU = Rates(40e9, 8e9, 4e9, 5e-6, handoff=15e-6)
 
 
 class DeviceSpec(Protocol):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minidnn.costs.costs import MOST_DRAG, Choice, Costs, remembering, traffic
+from minidnn.costs.costs import BLOCKING, MOST_DRAG, Choice, Costs, remembering, traffic
 from minidnn.costs.device_spec import DeviceSpec
 from minidnn.costs.host import assumed
 from minidnn.program import Op
+
+DOUBT = 1.0  # of copies by threads of the host: they may cost twice as much. Assumed
 
 
 def estimate(device: DeviceSpec) -> Costs:
@@ -16,6 +18,9 @@ def estimate(device: DeviceSpec) -> Costs:
 
     Each kind of GPU has rates of its own; all CPUs share `CPU`. A backend lists the algorithm that it prefers first;
     each later one is assumed to take another 10 % of the first one's time.
+
+    A device in the host's memory copies by threads of the host (memory/execution/threads.py). All cores compute, so a
+    copy takes one from the op beside it, and the op's other threads wait: copies and ops take turns.
     """
     rates = device.rates
 
@@ -25,8 +30,9 @@ def estimate(device: DeviceSpec) -> Costs:
 
     choices = remembering(choose)
     return Costs(
-        device.name, device.memory, rates.copy, rates.copy, choices, rates.launch,
-        own_memory=device.own_memory, origin="estimated", **by_host(device, choices),
+        device.name, device.memory, rates.copy, rates.copy, choices, rates.launch + rates.handoff,
+        own_memory=device.own_memory, origin="estimated", drag=None if device.own_memory else BLOCKING,
+        doubt=0.0 if device.own_memory else DOUBT, **by_host(device, choices),
     )  # fmt: skip
 
 

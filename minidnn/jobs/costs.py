@@ -2,7 +2,8 @@
 
 A GPU that is simulated has those of its profile. A device has estimates, which are the same on every machine: so are
 the plans, and the algorithms that numbers depend on. Costs that were measured on this machine (`minidnn profile`) are
-taken where a user asks for them. Gradient buckets are sized before the ops are known, so never by measured costs.
+taken where a user asks for them, and by comparisons that run on the host (jobs/profile.py). Gradient buckets are sized
+before the ops are known, so never by measured costs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def device_costs(device: Device, programs: Sequence[Program], setting: Setting, 
         raise InvalidInput(
             "costs measured: the ranks have measured different ones, and must plan alike; leave them out"
         )
-    return measured(device, known)
+    return measured(device, known, programs)
 
 
 def told(costs: Costs, format: str) -> str:

@@ -1,6 +1,7 @@
 """Measures the copies between a device and the host, in bytes per second: in one direction alone, in both directions at
 once, and while the device computes. It also measures how much slower the device computes meanwhile. On a device whose
-streams are the host's threads, copies and ops share one memory.
+streams are the host's threads, copies and ops share one memory and its cores, and each copy takes these from an op and
+gives them back (`handoff`).
 
 The device computes one of two ops, again and again. One waits for the device's memory (a sum of two gradients), the
 other does arithmetic (an inner product). The ops of nets lie in between.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ LONGER = 2.0  # the computing lasts so many times as long as the copies during i
 MOST = 2000  # it has at most so many runs of the op
 SUMMED = 1 << 22  # the values of each summand: more than caches hold
 SIDE = 1024  # the rows and columns of the inner product's matrices
+FEW = 64  # bytes of a copy that takes no time itself
+BRIEF = 160  # the rows and columns of a product that takes some ten microseconds
+UNITS = 10  # of ops and copies in a run of `handoff`
+TURNS = 6  # runs of `handoff` for each of `repeats`, and the fewest
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Link:
 
     out, back:               each direction alone
     out_beside, back_beside: each direction while a copy in the other direction runs
-    latency:                 seconds before a copy's first byte
+    latency:                 seconds before a copy's first byte; where the host's threads copy, those of `handoff`
     computing:               the same copies while the device computes
     """
 
@@ -103,7 +108,9 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS, besid
             rate("in", both[1]),
             rate("out", *both),
             rate("in", *both),
-            median_seconds(runtime, [copies(runtime, nbytes, 64)[0]], repeats, "out"),
+            median_seconds(runtime, [copies(runtime, nbytes, FEW)[0]], repeats, "out")
+            if device.own_memory
+            else handoff(device, TURNS * repeats),
             tuple(computing(device, op, nbytes) for op in beside or ops()),
         )
 
@@ -136,17 +143,7 @@ def computing(device: Device, op: Op, nbytes: int, rounds: int = ROUNDS) -> Comp
     """Measure copies of `nbytes` while the device runs this op again and again.
 
     The cost of a copy is small beside the noise of other programs, so runs with and without copies take turns."""
-    places, at = {}, 2 * aligned(nbytes)
-    for t in op.tensors:
-        places[t], at = at, at + aligned(t.nbytes)
-    with opened(device, at + workspace(device, op), 2 * nbytes) as runtime:
-        runtime.host.fill(1)
-        runtime.write(runtime.arena[: 2 * nbytes], runtime.host)
-        for t in op.tensors:
-            values = np.linspace(0.1, 1, t.size, dtype=np.float32)  # no zeros, with which a kernel might be quicker
-            runtime.write(runtime.arena[places[t] : places[t] + t.nbytes], values.view(np.uint8))
-        views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
-        _, call = first_that_runs(device, runtime, op, views, at)
+    with _bound(device, op, nbytes) as (runtime, call):
         both = copies(runtime, nbytes)
         one = median_seconds(runtime, [BoundCall(0, "compute", call)], 2, "compute")
         copying = max(median_seconds(runtime, [c], 2, c.stream) for c in both)
@@ -166,6 +163,52 @@ def computing(device: Device, op: Op, nbytes: int, rounds: int = ROUNDS) -> Comp
     out, back = (nbytes / seconds for seconds in copied)
     slower = median(run["compute"] / own["compute"] for run, own in zip(all_, alone, strict=True))
     return Computing(bound_by(op), op.kind, out, back, slower, *drag)
+
+
+@contextmanager
+def _bound(device: Device, op: Op, nbytes: int) -> Iterator[tuple[Runtime, Call]]:
+    """A runtime with room for `copies` of `nbytes`, and the op bound there, behind them."""
+    places, at = {}, 2 * aligned(nbytes)
+    for t in op.tensors:
+        places[t], at = at, at + aligned(t.nbytes)
+    with opened(device, at + workspace(device, op), 2 * nbytes) as runtime:
+        runtime.host.fill(1)
+        runtime.write(runtime.arena[: 2 * nbytes], runtime.host)
+        for t in op.tensors:
+            values = np.linspace(0.1, 1, t.size, dtype=np.float32)  # no zeros, with which a kernel might be quicker
+            runtime.write(runtime.arena[places[t] : places[t] + t.nbytes], values.view(np.uint8))
+        views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
+        _, call = first_that_runs(device, runtime, op, views, at)
+        yield runtime, call
+
+
+def handoff(device: Device, rounds: int) -> float:
+    """Seconds that a step takes longer by each copy of a few bytes, where a thread of the host makes it. The thread is
+    woken, takes a core from the op that runs, and wakes who waits for the copy.
+
+    Short ops run with such copies between them, and without. The two take turns."""
+    with _bound(device, ops(FEW, BRIEF)[1], FEW) as (runtime, call):
+        there, back = (copy.call for copy in copies(runtime, FEW))
+        bound: list[BoundCall] = []
+
+        def add(stream: Stream, call: Call | None = None, on: int | None = None) -> int:
+            bound.append(BoundCall(len(bound), stream, call, on))
+            return len(bound) - 1
+
+        for _ in range(UNITS):  # as where a tensor leaves and returns: an op each before, between and after
+            add("out", on=add("compute", call))
+            add("in", on=add("out", there))
+            arrived = add("in", back)
+            add("compute", call)
+            add("compute", on=arrived)
+            add("compute", call)
+        alone = [b for b in bound if b.stream == "compute" and b.on is None]
+        prepared = [runtime.bind(one) for one in (bound, alone)]
+        taken: list[list[float]] = []
+        while len(taken) <= rounds and (len(taken) <= TURNS or sum(map(sum, taken)) < ENOUGH):
+            taken.append([runtime.run_timed(one)[1] for one in prepared])
+    more, less = (quantiles(each, n=4)[0] for each in zip(*taken[1:], strict=True))  # other programs only lengthen them
+    return max((more - less) / (2 * UNITS), 1e-9)
 
 
 def workspace(device: Device, op: Op) -> int:

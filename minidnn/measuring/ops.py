@@ -2,8 +2,8 @@
 
 Each op runs alone, warm, on ordinary numbers (measuring/bench.py). The median of a few runs counts. A short op runs
 many times without a gap, so that the time of its launch does not count. On a device in the host's memory the seconds
-within whole steps count instead, if there is room for such steps (measuring/steps.py). Costs do not say how much copies
-and ops slow each other down (docs/costs.md).
+within whole steps count instead, if there is room for such steps (measuring/steps.py). Steps with copies show there how
+long copies take in this net (docs/costs.md).
 
 Ops in parts of the batch are not measured: their seconds follow from those of the whole (costs/parts.py).
 
@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 
-from minidnn.costs import Costs, Measurements, key, measured
+from minidnn.costs import Costs, Measurements, key, measured, whole
 from minidnn.costs.parts import PART_COPIES
 from minidnn.measuring.bench import Tell, each
 from minidnn.measuring.link import Link, link
+from minidnn.measuring.steps import copies as copies_within
 from minidnn.measuring.steps import within_steps
 from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.memory.execution.host import free_memory
-from minidnn.program import Algorithm, Op, Program
+from minidnn.program import Algorithm, Op, Pass, Program
 
 
 def measure(
@@ -49,7 +50,10 @@ def measure(
             elif again or k not in measurements.seconds:
                 wanted.setdefault(k, (op, algorithm))
     link_wanted = again or not (measurements.bandwidth_out and measurements.beside)
-    if wanted or link_wanted:
+    copying = [] if device.own_memory else [p for p in programs if _may_copy(p)]
+    if not (wanted or link_wanted):
+        copying = [p for p in copying if whole(p) not in measurements.copies]
+    if wanted or link_wanted or copying:
         measurements.check_writable()
     if link_wanted:
         result = copies(device)
@@ -68,10 +72,20 @@ def measure(
                 measurements.refused.pop(k, None)
         if wanted and not device.own_memory:
             _within_steps(device, programs, measurements, wanted, tell)
+        for program in copying:
+            tell(0, 1, f"steps of {program.name} with copies")
+            found = copies_within(device, program, measured(device, measurements), free_memory() // 2)
+            if found is not None:
+                measurements.copies[whole(program)] = found
     finally:  # after Ctrl-C, too, the measurements so far are saved
-        if wanted or link_wanted:
+        if wanted or link_wanted or copying:
             measurements.save()
-    return measured(device, measurements)
+    return measured(device, measurements, programs)
+
+
+def _may_copy(program: Program) -> bool:
+    """Whether a policy may send tensors of its steps away, and it can be run by one device."""
+    return any(op.during is Pass.BACKWARD for op in program.ops) and not any(op.on_net for op in program.ops)
 
 
 def _within_steps(

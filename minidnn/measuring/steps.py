@@ -4,6 +4,9 @@ neighbours leave in the caches. A measurement of the op alone, in warm memory, s
 A net is trained for a few steps under liveness, once for each rank of algorithm. At the first rank each op uses its
 first algorithm, at the second rank its second one if it has one, and so on. The values are chosen so that nothing
 overflows and no weight changes.
+
+Then it is trained with many copies beside these ops, and without. That shows how long copies take there, and how far
+off that may be (Costs.doubt).
 """
 
 from __future__ import annotations
@@ -17,17 +20,22 @@ from statistics import median
 import numpy as np
 
 from minidnn.costs import Choice, Costs, key
+from minidnn.measuring.spread import Spread
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.machine import Machine
+from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Op, Program, Role, Tensor
+from minidnn.programs.scalars import SCALE
 
 STEPS = 4  # steps that are counted, for each rank; one more before them warms the caches
 ENOUGH = 4.0  # seconds: a rank whose steps took this long together gets no more steps
 SLOW = 3.0  # an algorithm that takes so many times as long as its op's best, alone, is not tried
-POLICY = "liveness:p"
+POLICY, COPYING = "liveness:p", ("vdnn_all:p", "layrub:p")  # without copies, and with many
+PAIRS = 30  # steps without copies, and with
+LEAST, MOST = 0.25, 4.0  # of what is foreseen: copies that seem to take less or more are measured wrongly
 
 
 class Steps:
@@ -99,6 +107,32 @@ def within_steps(
     return {name: median(seconds) for name, seconds in result.items()}
 
 
+def copies(device: Device, program: Program, costs: Costs, room: int) -> tuple[float, float] | None:
+    """(how many times as long as foreseen the copies of a step take, the doubt in that as Costs.doubt). None if the
+    steps need more than `room` bytes, or copy no more than inputs and outputs.
+
+    Steps of the same algorithms with copies and without take turns, so that only what copies add is compared. Where
+    that is less than the noise, copies take as long as foreseen."""
+    plans = [arrange([program], policy, costs, proof=False) for policy in (POLICY, *COPYING)]
+    traces = [simulate(plan.schedules[program.name], costs) for plan in plans]
+    most = max(range(len(plans)), key=lambda i: traces[i].copying)
+    still, moving, foreseen = plans[0], plans[most], (traces[0], traces[most])
+    moved = foreseen[1].copying - foreseen[0].copying
+    if moved <= 0 or still.arena + still.host + moving.arena + moving.host > room:
+        return None
+    pairs: list[tuple[float, float]] = []
+    with closing(Steps(device, still)) as alone, closing(Steps(device, moving)) as beside:
+        while len(pairs) < PAIRS and (len(pairs) < STEPS or sum(map(sum, pairs)) < ENOUGH):
+            pairs.append((alone.step(), beside.step()))
+    slower = Spread.of([more / less for less, more in pairs])
+    low, middle, high = (
+        1 + (ratio * foreseen[0].seconds - foreseen[1].seconds) / moved
+        for ratio in (slower.low, slower.median, slower.high)
+    )
+    stretch = 1.0 if low <= 1 <= high else min(max(LEAST, middle), MOST)
+    return stretch, max(0.0, high - stretch) / stretch
+
+
 def _some(device: Device, arrangement: Arrangement, ops: Container[Op]) -> dict[str, list[float]]:
     with closing(Steps(device, arrangement)) as steps:
         spent, done = 0.0, 0
@@ -116,7 +150,7 @@ def _fill(machine: Machine, program: Program) -> None:
     """Give inputs and persistent tensors their values: noise as samples, and class 0 as labels.
 
     Weights are drawn as by He and others, so that activations stay about equally large from layer to layer. Statistics
-    and momenta are 0, and a learning rate of 0 keeps all weights."""
+    and momenta are 0, the loss's scale is 1, and a learning rate of 0 keeps all weights."""
     random = np.random.default_rng(0)
     for t in program.inputs:
         value = random.standard_normal(t.shape, np.float32) if t.role is Role.INPUT else np.zeros(t.shape)
@@ -126,6 +160,8 @@ def _fill(machine: Machine, program: Program) -> None:
 
 
 def _first(t: Tensor, random: np.random.Generator) -> np.ndarray:
+    if t == SCALE:
+        return np.array([1, 0], t.dtype)
     if t.role is not Role.PARAM:
         return np.zeros(t.shape, t.dtype)
     if len(t.shape) < 2:

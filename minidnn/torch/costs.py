@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from minidnn.costs import CPU, GPU, MOST_DRAG, Choice, Costs, Drag, remembering
+from minidnn.costs import BLOCKING, CPU, GPU, Choice, Costs, remembering
 from minidnn.costs.profiles import WAYS, parted
 from minidnn.jobs.gpus import gpu
 from minidnn.memory.execution.host import physical_memory
@@ -115,8 +115,7 @@ def on_cpu(work: Callable[[Op], Work]) -> Costs:
         seconds = max(own.flops / CPU.flops, own.nbytes / CPU.bandwidth) + own.launches * CPU.launch
         return (Choice(Algorithm("default", own.scratch), seconds if own.launches else 0.0),)
 
-    blocking = (MOST_DRAG, MOST_DRAG)  # copies and ops run one after the other (runtime.OnCPU)
     return Costs(
         "cpu", physical_memory(), CPU.copy, CPU.copy, remembering(choose), CPU.launch, origin="estimated",
-        drag=Drag(memory=blocking, arithmetic=blocking),
+        drag=BLOCKING,  # copies and ops run one after the other (runtime.OnCPU)
     )  # fmt: skip

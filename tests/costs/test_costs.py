@@ -263,7 +263,7 @@ def test_negative_seconds_are_damage(tmp_path):
 
 
 @pytest.mark.parametrize("number", ["1e999", "NaN", "1" + "0" * 400, "[]", '"fast"', "null"])
-@pytest.mark.parametrize("name", ["bandwidth_out", "latency", "seconds", "beside"])
+@pytest.mark.parametrize("name", ["bandwidth_out", "latency", "seconds", "beside", "copies"])
 def test_what_is_no_number_of_seconds_or_bytes_is_damage(tmp_path, name, number):
     known = costs.measurements(Toy(), tmp_path)
     numbers = dict.fromkeys(("bandwidth_out", "bandwidth_in", "slower", "drag_out", "drag_in"), 1.0)
@@ -272,6 +272,7 @@ def test_what_is_no_number_of_seconds_or_bytes_is_damage(tmp_path, name, number)
         "seconds": {"a": 1.0}, "beside": [{"bound_by": "memory", "op": "sum", **numbers}],
     }  # fmt: skip
     wrong = {"seconds": {"a": "WRONG"}, "beside": [{**content["beside"][0], "drag_out": "WRONG"}]}.get(name, "WRONG")
+    wrong = {"a": [1.0, "WRONG"]} if name == "copies" else wrong
     known.path.write_text(json.dumps(content | {name: wrong}).replace('"WRONG"', number))
     assert "damaged" in costs.measurements(Toy(), tmp_path).problem
 
@@ -407,6 +408,11 @@ def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
     known.path.write_text(json.dumps(content))
     old = costs.measurements(Toy(), tmp_path)
     assert old.beside == [] and old.problem is None and costs.measured(Toy(), old).drag is None
+    known.save()
+    older = json.loads(known.path.read_text())
+    del older["copies"]  # as before the latency was that of a thread which copies
+    known.path.write_text(json.dumps(older))
+    assert known.beside and costs.measurements(Toy(), tmp_path).beside == []
     del content["beside"]
     known.path.write_text(json.dumps(content))
     old = costs.measurements(Toy(), tmp_path)

@@ -19,6 +19,7 @@ from minidnn.measuring import ops as study
 from minidnn.memory.execution import threads
 from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import BoundCall
+from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.threads import Threads
 from minidnn.memory.parts import parted
 from minidnn.memory.parts.regions import largest, regions
@@ -190,6 +191,41 @@ def test_copies_beside_compute():
     assert "beside an op bound by arithmetic, which takes" in devices.beside(beside)
 
 
+def test_what_a_copy_of_a_few_bytes_costs_a_step(monkeypatch):
+    """Time is counted, not taken: an op takes 1 ms, and each copy 3 ms more. Now and then another program runs."""
+    runs = []
+
+    def run_timed(self, prepared):
+        calls, waits = prepared.calls, prepared.waits
+        moved = sum(name != "compute" and (name, k) not in waits for name in calls for k in range(len(calls[name])))
+        runs.append(moved)
+        ops = sum(("compute", k) not in waits for k in range(len(calls["compute"])))
+        return [], 1e-3 * ops + 3e-3 * moved + (len(runs) % 7 == 0)
+
+    monkeypatch.setattr(Threads, "run_timed", run_timed)
+    monkeypatch.setattr(Threads, "bind", unawaited(Threads.bind))
+    assert link.handoff(open_device("reference"), 12) == pytest.approx(3e-3)
+    assert runs[:2] == [2 * link.UNITS, 0] and len(runs) >= 2 * link.TURNS, "with copies and without, in turns"
+
+
+def unawaited(bind):
+    """`bind`, without the calls that tell waiting streams: they are no ops and no copies."""
+
+    def bound(self, several, outputs_after=None):
+        prepared = bind(self, several, outputs_after)
+        for name, calls in prepared.calls.items():
+            told = {k for k, (_, call) in enumerate(calls) if getattr(call, "__name__", "") == "set"}
+            prepared.waits.update((name, k) for k in told)
+        return prepared
+
+    return bound
+
+
+def test_a_copy_of_a_few_bytes_takes_time():
+    for name in ("reference", "cpu"):
+        assert 0 < link.handoff(open_device(name), 2) < 1
+
+
 def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):
     """Time is counted, not taken: an op takes 1 ms, a copy out 7 ms and one in 6 ms. A copy in takes 3 ms of the ops'
     work. And the op is there before the copies are."""
@@ -284,6 +320,85 @@ def test_seconds_on_threads_are_those_of_compute_alone(monkeypatch):
     prepared = runtime.bind([BoundCall(0, "compute", takes(2, 9, 3)), BoundCall(1, "out", takes(50, 60, 70))])
     assert runtime.seconds(prepared, 3) == 3, "the median"
     runtime.close()
+
+
+# ---- copies within steps
+
+
+class Counted:
+    """Steps that take these seconds, and two in five more."""
+
+    def __init__(self, seconds, more):
+        self.seconds, self.more, self.count, self.closed = seconds, more, 0, False
+
+    def step(self):
+        self.count += 1
+        return self.seconds + (self.more if self.count % 5 < 2 else 0)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("more", [-0.9, -0.5, 0.0, 1.0, 4.0])
+@pytest.mark.parametrize("late", [0.0, 2.0])
+def test_how_much_longer_than_foreseen_copies_take_in_steps(monkeypatch, more, late):
+    """On a machine ten times as quick, in units of the foreseen seconds of copies. Some steps with copies are late."""
+    device, one, made = open_device("reference"), lenet(), []
+    found = replace(costs.estimate(device), bandwidth_out=1e8, bandwidth_in=1e8)
+    still, *moving = (arrange([one], policy, found).schedules["TRAIN"] for policy in (steps.POLICY, *steps.COPYING))
+    foreseen = [simulate(still, found), max((simulate(s, found) for s in moving), key=lambda trace: trace.copying)]
+    copies = foreseen[1].copying - foreseen[0].copying
+    assert copies > 0 and foreseen[1].seconds > 0.9 * copies
+
+    def counted(device, arrangement):
+        moves = arrangement.policy in steps.COPYING
+        taken = foreseen[1].seconds + more * copies if moves else foreseen[0].seconds
+        made.append(Counted(0.1 * taken, 0.1 * late * copies if moves else 0))
+        return made[-1]
+
+    monkeypatch.setattr(steps, "Steps", counted)
+    stretch, doubt = steps.copies(device, one, found, 2**30)
+    noisy = 1 + more <= 1 <= 1 + more + late
+    assert stretch == pytest.approx(1 if noisy else min(max(steps.LEAST, 1 + more), steps.MOST))
+    assert doubt == pytest.approx(max(0, 1 + more + late - stretch) / stretch, abs=1e-6)
+    assert [one.closed for one in made] == [True, True]
+    assert steps.copies(device, one, found, 100) is None, "no room"
+
+
+def test_steps_of_16_bits_have_a_loss_s_scale():
+    """It was 0, by which they divided."""
+    half = programs(load("lenet"), TrainSpec(SGD(momentum=0.9)), ("TRAIN",), format="float16")["TRAIN"]
+    device = open_device("reference")
+    found = steps.within_steps(device, half, costs.estimate(device), 2**30)
+    assert len(found) == len({costs.key(op, a) for op in half.ops for a in device.algorithms(op)})
+
+
+def test_steps_with_copies_are_measured():
+    device, one = open_device("reference"), program()
+    updated = lenet()
+    stretch, doubt = steps.copies(device, updated, costs.estimate(device), 2**30)
+    assert steps.LEAST <= stretch < math.inf and 0 <= doubt < math.inf
+    assert steps.copies(device, one, costs.estimate(device), 2**30) is None, "all of its tensors are inputs"
+
+
+def test_copies_within_steps_are_measured_once_and_kept(tmp_path, monkeypatch):
+    device, one, asked = open_device("reference"), lenet(), []
+    monkeypatch.setattr(study, "copies_within", lambda *what: asked.append(what[1].name) or (2.0, 0.75))
+    monkeypatch.setattr(study, "within_steps", lambda *_: {})
+    monkeypatch.setattr(bench, "timed", lambda *_: 1e-3)
+
+    def measured():
+        known = costs.measurements(device, tmp_path)
+        return study.measure(device, [one, replace(program(), name="TEST")], known, copies=lambda _: QUICK), known
+
+    first, _ = measured()
+    again, known = measured()
+    assert asked == ["TRAIN"] and known.copies == {costs.whole(one): (2.0, 0.75)}
+    other = costs.measured(device, known)
+    assert other.doubt == costs.estimate(device).doubt, "of a program that was not measured"
+    for found in (first, again):
+        assert found.doubt == 0.75 and found.latency == 2 * other.latency
+        assert (found.bandwidth_out, found.bandwidth_in) == (other.bandwidth_out / 2, other.bandwidth_in / 2)
 
 
 # ---- one arena for all ops

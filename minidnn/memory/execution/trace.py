@@ -60,6 +60,11 @@ class Trace:
         return round(sum(b * (e - t) for (t, b), e in zip(self.memory, ends, strict=True)) / self.seconds)
 
     @property
+    def copying(self) -> float:
+        """Seconds of all copies between device and host."""
+        return sum(span.end - span.start for span in self.spans if span.stream in ("out", "in"))
+
+    @property
     def peak_bytes(self) -> int:
         """The most bytes live at any time."""
         return max((b for _, b in self.memory), default=0)

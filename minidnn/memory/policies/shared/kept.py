@@ -56,6 +56,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True, effor
         costs.host,
         costs.latency,
         costs.drag,
+        costs.doubt,
         costs.staging,
         costs.net_drag,
     ):
