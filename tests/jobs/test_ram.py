@@ -171,7 +171,7 @@ def test_a_policy_that_copies_to_the_host_is_held_to_both_parts_together(settled
 
 def test_a_disk_is_used_where_that_is_quicker(settled, tmp_path):
     whole, _, values = trained(deep(policy="liveness:p"))
-    limit = whole.total - whole.plan // 3
+    limit = whole.total - whole.plan // 2
     for ring, used in (("256KiB", True), ("2MiB", False)):  # a ring takes bytes of the same memory
         found, a, same = trained(deep(ram=limit, disk=tmp_path, host_ring=ring))
         assert bool(a.on_disk) is used and found.total <= limit and same == values

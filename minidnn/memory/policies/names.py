@@ -20,9 +20,10 @@ from minidnn.memory.effort import asked
 from minidnn.memory.lowering.host import host_room
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import plan_file
-from minidnn.memory.policies.ours.best import best
+from minidnn.memory.policies.ours.best import best, staying
 from minidnn.memory.policies.ours.best_longer import longer
 from minidnn.memory.policies.ours.liveness import liveness
+from minidnn.memory.policies.ours.surer import surer
 from minidnn.memory.policies.papers import poet as by_poet
 from minidnn.memory.policies.papers.accudnn import accudnn
 from minidnn.memory.policies.papers.baseline import baseline
@@ -109,6 +110,9 @@ def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pl
     if (effort := asked()) is not None:
         starts = QUICK if len(program.ops) <= LONG else ()  # else these policies plan for seconds
         plan = longer(program, costs, budget, plan, parts, [find(name, budgeted=True) for name in starts], effort)
+    if budget:
+        still = [find(name, budgeted=True) for name in STAYING]
+        plan = surer(program, costs, plan, partial(staying, program, costs, budget, still, parts))
     return replace(plan, asap=True)
 
 

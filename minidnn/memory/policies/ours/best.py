@@ -65,6 +65,31 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy], 
     return plan
 
 
+def staying(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool = True) -> Plan | None:
+    """The quickest plan found that keeps the budget, and sends nothing away: the host has room for inputs and outputs
+    alone. None: none is found. The arguments are those of `best`."""
+    costs = replace(costs, host=fixed(program), staging=None, doubt=0.0)
+    path = kept.place(program, costs, budget, parts)
+    if path is not None and (known := kept.load(path, program, costs)) is not None:
+        return known if _keeps(program, costs, known, budget) else None
+
+    def tell(text: str) -> None:
+        status(f"planning {program.name} within {sizes.text(budget)}: without copies, {text}")
+
+    try:
+        plan, seconds = _quickest_within(program, costs, budget, others, parts, tell)
+    except (NoSolver, NotCompiled, Unsolved):  # `best` has said so
+        plan = _quickest(program, costs, budget, others, None, tell)
+        return plan if _keeps(program, costs, plan, budget) else None
+    finally:
+        status()
+    if plan is None or seconds == inf or not _keeps(program, costs, plan, budget):
+        return None
+    if path is not None:
+        kept.keep(path, program, costs, plan)
+    return plan
+
+
 def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell) -> Plan:
     if not budget or not may_lack_room(program, costs):
         return _within(program, costs, budget, others, parts, tell)
@@ -85,16 +110,22 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
 
 def _within(program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell) -> Plan:
     """The quickest plan found that keeps both budgets; if none does, the one with the lowest arena."""
-    plan, seconds = _as_whole(program, costs, budget, others, tell)
-    if plan is not None and seconds <= NEAR * sum(costs.seconds(op, costs.fastest(op)) for op in program.ops):
-        return plan
-    result = best_in_parts.quicker(program, costs, budget, seconds, tell) if parts else None
-    if result is not None:
-        return result.plan
+    plan, seconds = _quickest_within(program, costs, budget, others, parts, tell)
     if plan is not None and seconds < inf:
         return plan
     leanest = _leanest(program, costs, parts, others, tell)
     return leanest if plan is None else _leaner(program, costs, plan, leanest)
+
+
+def _quickest_within(
+    program: Program, costs: Costs, budget: int, others: Sequence[Policy], parts: bool, tell: Tell
+) -> tuple[Plan | None, float]:
+    """The quickest plan found, as `_as_whole` gives it, or in parts."""
+    plan, seconds = _as_whole(program, costs, budget, others, tell)
+    if plan is not None and seconds <= NEAR * sum(costs.seconds(op, costs.fastest(op)) for op in program.ops):
+        return plan, seconds
+    result = best_in_parts.quicker(program, costs, budget, seconds, tell) if parts else None
+    return (plan, seconds) if result is None else (result.plan, result.seconds)
 
 
 def _as_whole(

@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
 
 from minidnn import sizes
 from minidnn.compiled import NotCompiled
 from minidnn.costs import Costs
 from minidnn.memory.effort import Effort
-from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.linear import NoSolver, Unsolved
 from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.rounds import Rounds
-from minidnn.memory.lowering.asap import asap
-from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import place
-from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.plan import Plan, Policy, complete
+from minidnn.memory.policies.ours.surer import seconds
 from minidnn.memory.policies.shared import kept, probe
 from minidnn.program import Pass, Program
 from minidnn.visible import say_once, status
@@ -74,7 +69,7 @@ def _searched(made: Program, costs: Costs, budget: int, plan: Plan, others: Sequ
         status()
     result = plan if rounds is None else _quicker(made, costs, budget, plan, rounds.best)
     if effort.over:
-        over = "" if plan.bound is None else f", {_seconds(made, costs, result) / plan.bound - 1:.1%} over the bound"
+        over = "" if plan.bound is None else f", {seconds(made, costs, result) / plan.bound - 1:.1%} over the bound"
         say_once(f"minidnn: interrupted: the quickest plan of {made.name} so far is taken{over}")
     return result
 
@@ -84,21 +79,9 @@ def _quicker(made: Program, costs: Costs, budget: int, plan: Plan, found: Plan |
     if found is None:
         return plan
     found = replace(found, host_resident=plan.host_resident, program=plan.program, bound=plan.bound)
-    quicker = _keeps(made, costs, found, budget) and _seconds(made, costs, found) < _seconds(made, costs, plan)
+    quicker = _keeps(made, costs, found, budget) and seconds(made, costs, found) < seconds(made, costs, plan)
     return found if quicker else plan
 
 
 def _keeps(made: Program, costs: Costs, plan: Plan, budget: int) -> bool:
     return probe.fits(made, costs, plan, budget) and probe.fits_host(made, costs, plan)
-
-
-def _seconds(made: Program, costs: Costs, plan: Plan) -> float:
-    """Seconds of a step, with copies back as planning.py lets them begin; infinite if the ring is too small for it."""
-    listing = lower(made, complete(made, costs, plan))
-    if costs.staging is not None:
-        try:
-            return simulate(place(staged(listing, costs.staging)), costs).seconds
-        except RingTooSmall:
-            return inf
-    schedule = place(listing)
-    return min(simulate(schedule, costs).seconds, simulate(asap(schedule), costs).seconds)
