@@ -15,6 +15,7 @@ from minidnn.jobs import ranks
 from minidnn.jobs.compare import simulated
 from minidnn.jobs.job import Job, Source, read
 from minidnn.jobs.plannable import Plannable
+from minidnn.jobs.profile import run_here
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies, looking_longer
@@ -96,7 +97,7 @@ def _simulated(job: Plannable, policies: Sequence[str]) -> Comparison:
 
 
 def _ran(job: Job, policies: Sequence[str], steps: int | None, tell: Tell) -> Comparison:
-    setting, costs, device = job.setting, job.costs(), open_device(job.setting.device)
+    setting, costs, device = job.setting, run_here(job), open_device(job.setting.device)
     budgets = setting.budget, setting.host_budget
     try:
         results = ran(runner(job), job.programs, policies, costs, *budgets, steps, job.train.name, tell)
@@ -109,5 +110,6 @@ def _ran(job: Job, policies: Sequence[str], steps: int | None, tell: Tell) -> Co
     each = f"{timed} timed step{'s' * (timed != 1)} each"
     starts = max(r.more.get("starts", 1) for r in results)
     of = f" of {starts} starts" if starts > 1 else ""
-    notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(device)}."
+    planned = f" Planned with {costs.origin} costs."
+    notes = f"{each}{of}, in turn; medians, with {intervals}. On {header.device_of(device)}.{planned}"
     return Comparison(document, header.title(job), notes, results, setting.budget)

@@ -43,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
         budget = job.setting.budget
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(result.rows, f"{result.title}{allowed}. {result.notes}")
-        if any(r.refused for r in result.results):
-            say(pointer(args))
+        refused = [r for r in result.results if r.refused]
+        if refused:
+            measured = refused[0].costs.origin == "measured"  # asked for or not
+            say(pointer(argparse.Namespace(**vars(args) | {"costs": "measured" if measured else args.costs})))
         if result.document.origin == "run" and (line := beside_arena(open_device(job.setting.device))):
             say(f"{line} after the steps")
 

@@ -117,7 +117,8 @@ OPTIONS = (
     ),
     Option(
         "costs", "the seconds of ops and copies that plans are made with: estimates, the same on every machine, or "
-        "those that `minidnn profile` has measured on this one (default: estimated)", "choice",
+        "those that `minidnn profile` has measured on this one (default: estimated; where `compare` runs on the host, "
+        "it measures them)", "choice",
         choices=COSTS, python="; or Costs, which also say how bytes lie on the host",
     ),
     Option("ranks", "simulate so many devices that train together", "positive", help="; docs/ranks.md"),

@@ -87,6 +87,7 @@ class Setting:
     disk: Path | None = None  # the folder of what the staging puts on a disk
     costs: Costs | None = None  # None: the device's (jobs/costs.py)
     measured: bool = False  # whether these are those that were measured
+    estimated: bool = False  # whether the user has asked for estimates, which are taken anyway but by comparisons
     effort: float | None = None  # None: plans are the usual ones
     seed: int = 0
     format: str = "float32"
@@ -115,7 +116,7 @@ class Setting:
             value = given.get(name)
             return getattr(own, name, None) if value is None else value
 
-        keep, (costs, measured) = given.get("keep", ()), _costs(given.get("costs"))
+        keep, (costs, source) = given.get("keep", ()), _costs(given.get("costs"))
         if given.get("link") is not None and all(given.get(name) is None for name in ("ranks", "engine", "launch")):
             raise InvalidInput("link: it is between ranks: say how many (--ranks N)")
         if isinstance(keep, str):
@@ -136,7 +137,8 @@ class Setting:
             staging=_staging(_bytes("host_ring", ring), compress, disk),
             disk=folder,
             costs=costs,
-            measured=measured,
+            measured=source == "measured",
+            estimated=source == "estimated",
             effort=_effort(given, said("ram")),
             seed=given.get("seed") or 0,
             format=named(said("format") or cls.format),
@@ -195,11 +197,11 @@ def _count(name: str, count: int | None) -> int | None:
     return count
 
 
-def _costs(given: Costs | str | None) -> tuple[Costs | None, bool]:
-    """The costs that are given, and whether measured ones are asked for instead."""
+def _costs(given: Costs | str | None) -> tuple[Costs | None, str | None]:
+    """The costs that are given, and which of COSTS are asked for instead; None: nobody says."""
     if not isinstance(given, str):
-        return given, False
-    return None, _one_of("costs", given, COSTS) == "measured"
+        return given, None
+    return None, _one_of("costs", given, COSTS)
 
 
 def _network(link: str | Network | None) -> Network | None:

@@ -24,7 +24,10 @@ from minidnn.version import __version__
 Fields = Mapping[str, Any]  # the path of a field -> its value, plain
 
 # Of a setting, what may differ: what a rank is, and what changes no byte.
-OWN = {"device", "costs", "disk", "workers", "seed", "engine", "launch", "rank_limit", "named", "debug", "delays"}
+OWN = {
+    "device", "costs", "estimated", "disk", "workers", "seed", "engine", "launch", "rank_limit", "named", "debug",
+    "delays",
+}  # fmt: skip
 # Of a solver's `minidnn`, what the first rank alone does, and what a setting's staging says.
 ELSEWHERE = {"log", "tensorboard", "host_ring", "compress", "disk"}
 REMEDY = (

@@ -19,6 +19,7 @@ from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
 from minidnn.jobs.job import Job
 from minidnn.jobs.nets import Nets
+from minidnn.jobs.profile import trains_here
 from minidnn.jobs.setting import Given, Setting, simulated_only
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
@@ -98,7 +99,7 @@ class Session:
         self.net, self.setting, self.graphs = job.net, job.setting, job.graphs
         self.device = open_device(job.setting.device)
         self.notes: list[str] = []  # what the user should know of the plans
-        self.costs = job.costs(warn=self.notes.append)
+        self.costs = trains_here(job, self.notes.append)
         self.machine = self._planned(job)
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
