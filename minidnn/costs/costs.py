@@ -19,10 +19,14 @@ MOST_DRAG = 0.95
 
 @dataclass(frozen=True)
 class Choice:
-    """One algorithm that an op may use, and the seconds that the op takes with it."""
+    """One algorithm that an op may use, and the seconds that the op takes with it.
+
+    drag: (copies out, copies in): seconds of the op's work that are lost per second of a copy; None: those of `Drag`
+    """
 
     algorithm: Algorithm
     seconds: float
+    drag: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Costs:
     origin: str = "given"  # "profile", "measured" or "estimated", for reports
     host: int | None = None  # bytes of the host's memory that a plan may take; None: any number
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
-    drag: Drag | None = None  # None: copies do not slow ops down
+    drag: Drag | None = None  # of choices that do not say; None: copies do not slow them down
     # Seconds that a step may take longer than foreseen, for each second of its copies: the error of their costs.
     doubt: float = 0.0
     net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away
@@ -114,9 +118,13 @@ class Costs:
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         """The seconds of the op with this algorithm. Raises KeyError if the op does not have it."""
+        return self.choice(op, algorithm).seconds
+
+    def choice(self, op: Op, algorithm: Algorithm) -> Choice:
+        """The choice of this algorithm. Raises KeyError if the op does not have it."""
         for c in self.choices(op):
             if c.algorithm == algorithm:
-                return c.seconds
+                return c
         raise KeyError(f"{self.device} has no algorithm {algorithm.name} for {op.name}")
 
     @property
@@ -138,8 +146,10 @@ class Costs:
             )
         return seconds
 
-    def dragged(self, op: Op) -> tuple[float, float]:
+    def dragged(self, op: Op, choice: Choice) -> tuple[float, float]:
         """(copies out, copies in): how many seconds of the op's work a second of such a copy beside it takes away."""
+        if choice.drag is not None:
+            return choice.drag
         if self.drag is None:
             return 0.0, 0.0
         return self.drag.arithmetic if bound_by(op) == ARITHMETIC else self.drag.memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minidnn import sizes
-from minidnn.costs.costs import Choice, Costs, remembering, traffic
+from minidnn.costs.costs import MOST_DRAG, Choice, Costs, remembering, traffic
 from minidnn.costs.host import assumed
 from minidnn.formats import TF32
 from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
@@ -129,30 +129,39 @@ class GPU:
             return rate
         return max(rate, peak * self.tensor.value * min(1.0, efficiency / self.fast.value))  # they need not be used
 
-    def roofline(self, flops: float, rate: float, nbytes: float, launches: int = 1) -> float:
-        """Seconds: the larger of arithmetic's and memory's, plus the launches of kernels."""
-        moved = nbytes / (self.memory_bandwidth.value * self.bandwidth.value)
-        return max(flops / rate, moved) + launches * self.launch_latency.value
+    def roofline(self, algorithm: Algorithm, flops: float, rate: float, nbytes: float, launches: int = 1) -> Choice:
+        """The choice of an algorithm. Its seconds are the larger of arithmetic's and memory's, plus the launches of
+        kernels. A copy takes its rate from the memory's bandwidth: that is its drag."""
+        bandwidth = self.memory_bandwidth.value * self.bandwidth.value
+        arithmetic, moved, launching = flops / rate, nbytes / bandwidth, launches * self.launch_latency.value
+        seconds = max(arithmetic, moved) + launching
 
-    def seconds(self, op: Op, efficiency: float, nbytes: float | None = None) -> float:
-        """The roofline's seconds of an op.
+        def lost(copy: float) -> float:
+            left = 1 - min(MOST_DRAG, copy / bandwidth)
+            slower = max(arithmetic, moved / left) + launching
+            return 1 - seconds / slower if slower > seconds else 0.0
+
+        return Choice(algorithm, seconds, (lost(self.link_out.value), lost(self.link_in.value)))
+
+    def choice(self, op: Op, algorithm: Algorithm, efficiency: float, nbytes: float | None = None) -> Choice:
+        """The choice of an algorithm for an op.
 
         efficiency: the fraction of the float32 peak that the algorithm reaches
         nbytes:     the bytes that it moves; None: the least that its kernels move"""
         format = op.reads[0].dtype if op.family in ON_TENSOR_CORES else None
-        return self.roofline(op.flops, self.rate(format, efficiency), traffic(op) if nbytes is None else nbytes)
+        moved = traffic(op) if nbytes is None else nbytes
+        return self.roofline(algorithm, op.flops, self.rate(format, efficiency), moved)
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
         """The op's algorithms with their seconds; the first is the default."""
         if op.kind not in _CONVOLUTIONS:
-            return (Choice(Algorithm("default"), self.seconds(op, self.gemm.value)),)
-        slow = Choice(Algorithm("implicit_gemm"), self.seconds(op, self.implicit_gemm.value))
+            return (self.choice(op, Algorithm("default"), self.gemm.value),)
+        slow = self.choice(op, Algorithm("implicit_gemm"), self.implicit_gemm.value)
         if not _transformable(op.attrs):
             return (slow,)
         space = self._workspace(op)
         # the transformed tensors, which fill the workspace, are written once and read once
-        seconds = self.seconds(op, self.fast.value, op.nbytes + 2 * space)
-        return (slow, Choice(Algorithm("fast", space), seconds))
+        return (slow, self.choice(op, Algorithm("fast", space), self.fast.value, op.nbytes + 2 * space))
 
     def _workspace(self, op: Op) -> int:
         x, y, w = _CONVOLUTIONS[op.kind](op)

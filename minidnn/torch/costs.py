@@ -84,8 +84,8 @@ def on_gpu(name: str, work: Callable[[Op], Work]) -> Costs:
     def choose(op: Op) -> tuple[Choice, ...]:
         own, one = work(op), of_family.get(op.family, card)
         efficiency = one.implicit_gemm.value if op.family == "convolution" else one.gemm.value
-        seconds = one.roofline(own.flops, one.rate(own.format, efficiency), own.nbytes, own.launches)
-        return (Choice(Algorithm("default", own.scratch), seconds if own.launches else 0.0),)
+        algorithm, rate = Algorithm("default", own.scratch), one.rate(own.format, efficiency)
+        return (one.roofline(algorithm, own.flops, rate, own.nbytes, own.launches),)
 
     return card.costs(name, choose)
 

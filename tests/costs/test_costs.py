@@ -109,6 +109,21 @@ def test_roofline_by_hand():
     assert c.fastest(op) == fast.algorithm and c.least_memory(op) == slow.algorithm
 
 
+def test_copies_take_their_bandwidth_from_ops_that_memory_binds():
+    """12.8 of titan_x's 252 GB/s. What arithmetic binds loses nothing, as long as enough is left."""
+    c, gpu = costs.profile("titan_x"), costs.gpu("titan_x")
+    relu, bandwidth = c.choices(RELU)[0], 336e9 * 0.75
+    beside = 8e6 / (bandwidth - 12.8e9) + 5e-6
+    assert c.dragged(RELU, relu) == pytest.approx((1 - relu.seconds / beside,) * 2)
+    assert 0.04 < relu.drag[0] < 12.8e9 / bandwidth, "a launch loses nothing"
+    slow, fast = c.choices(convolution(n=64))
+    assert slow.drag == fast.drag == (0, 0)
+    near = gpu.roofline(Algorithm("any"), flops=1.0, rate=1.0, nbytes=0.97 * bandwidth)
+    assert near.drag[0] == pytest.approx(1 - 1 / (0.97 / (1 - 12.8e9 / bandwidth)), rel=1e-3)
+    all_of_it = replace(gpu, link_out=Number(1e12, "faster than its memory"))
+    assert all_of_it.costs("any").choices(RELU)[0].drag[0] == pytest.approx(costs.MOST_DRAG, rel=0.01)
+
+
 def test_workspace_by_hand():
     plane = 226 * (226 // 2 + 1) * 8  # a complex half spectrum of the padded map
     maps, filters = 2 * 64 * 64 * plane, 64 * 64 * plane
@@ -397,7 +412,8 @@ def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
     again = costs.measurements(Toy(), tmp_path)
     assert again.beside == known.beside
     found = costs.measured(Toy(), again)
-    assert found.drag == costs.Drag((0.25, 0.5), (0.25, 0.5)) and found.dragged(RELU) == (0.25, 0.5)
+    assert found.drag == costs.Drag((0.25, 0.5), (0.25, 0.5))
+    assert found.dragged(RELU, costs.Choice(Algorithm("any"), 1.0)) == (0.25, 0.5)
     assert (found.bandwidth_out, found.bandwidth_in) == (1.0, 2.0), "beside ops"
     again.beside[0]["drag_out"] = 2 * costs.MOST_DRAG
     found = costs.measured(Toy(), again)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from minidnn.costs import Choice, Costs
+from minidnn.costs import Choice, Costs, remembering
 from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
 KB = 1024
@@ -182,6 +183,19 @@ def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:
         return (Choice(Algorithm("only"), 5e-5),)
 
     return Costs("toy", memory, bandwidth, bandwidth, choices, by_host=lambda op: 8e-5)
+
+
+def dragging(device: Costs) -> Costs:
+    """The device whose algorithms lose much, little or nothing beside copies, each its own."""
+
+    def choices(op: Op) -> tuple[Choice, ...]:
+        result = []
+        for c in device.choices(op):
+            r = random.Random(f"{op.name} {c.algorithm.name}")
+            result.append(replace(c, drag=r.choice([(0.0, 0.0), (0.1, 0.2), (0.5, 0.4), (0.5, 0.4)])))
+        return tuple(result)
+
+    return replace(device, choices=remembering(choices))
 
 
 def random_graph(seed: int, layers: int = 12) -> Program:

@@ -56,8 +56,6 @@ class _Run:
             self.queues["compute" if isinstance(x, (Alloc, Free)) else x.stream].append((i, x))
         self.done = dict.fromkeys(STREAMS[1:], 0)  # of the copies' queues
         self.concurrent = _Concurrent()
-        by_host = bool(costs.host_drag and schedule.plan.host_ops)
-        self.dragged = costs.drag is not None or bool(costs.net_drag) or by_host
 
     def copy(self) -> None:
         """Run the copy streams until each waits for an instruction that is not finished."""
@@ -90,8 +88,7 @@ class _Run:
             end = start + seconds
             if x.stream in CONCURRENT:
                 self.concurrent.moves[CONCURRENT.index(x.stream)].append((start, end))
-            elif isinstance(x, Compute) and self.dragged:
-                drags = (*self.costs.dragged(x.op), self.costs.net_drag, self.costs.host_drag)
+            elif isinstance(x, Compute) and any(drags := _drags(x, self.costs)):
                 end = self.concurrent.end(start, seconds, drags)
             self.finished[i] = self.clock[x.stream] = end
             self.spans.append(Span(i, x.stream, name_of(x), start, end))
@@ -122,6 +119,11 @@ class _Concurrent:
                 return now + work / rate
             work -= (change - now) * rate
             now = change
+
+
+def _drags(x: Compute, costs: Costs) -> tuple[float, float, float, float]:
+    """What a second of each of CONCURRENT takes from the work of an op."""
+    return *costs.dragged(x.op, costs.choice(x.op, x.algorithm)), costs.net_drag, costs.host_drag
 
 
 def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing, costs: Costs) -> float:

@@ -185,8 +185,6 @@ class Evaluator:
         costs = index.costs
         self._keep("out_seconds", [costs.latency + t.nbytes / costs.bandwidth_out for t in self.tensors])
         self._keep("in_seconds", [costs.latency + t.nbytes / costs.bandwidth_in for t in self.tensors])
-        for name, drag in zip(("out_drag", "in_drag"), zip(*map(costs.dragged, index.ops), strict=True), strict=True):
-            self._keep(name, drag)
         self._keep("net_seconds", [s if op.on_net else -1.0 for op, s in zip(index.ops, index.net, strict=True)])
         self._lists("await", self._awaited())
         self._frame.net_drag = index.drag
@@ -233,6 +231,7 @@ class Evaluator:
         self.pin_from = self._keep("pin_from", np.zeros(len(self.gaps)))
         self.choice = np.zeros(len(index.ops), np.int64)
         self.seconds = self._keep("seconds", np.zeros(len(index.ops)))
+        self.drag = [self._keep(name, np.zeros(len(index.ops))) for name in ("out_drag", "in_drag")]
         self.workspace = self._keep("workspace", np.zeros(len(index.ops)))
         for p in range(len(index.ops)):
             self.choose(p, len(index.choices[p]) - 1)
@@ -259,9 +258,12 @@ class Evaluator:
     def choose(self, op: int, choice: int) -> None:
         """Set an op's algorithm; where it is a part, that of all parts."""
         result = self.index.choices[op][choice]
+        drag = self.index.costs.dragged(self.index.ops[op], result)
         for each in self.index.together.get(op, (op,)):
             self.choice[each], self.seconds[each] = choice, result.seconds
             self.workspace[each] = aligned(result.algorithm.workspace)
+            for kept, way in zip(self.drag, drag, strict=True):
+                kept[each] = way
 
     def save(self) -> Decisions:
         return Decisions(self.fate.copy(), self.pin_from.copy(), self.choice.copy(), self.filled)

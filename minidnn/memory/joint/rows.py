@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from minidnn.costs import MOST_DRAG
+from minidnn.memory.joint.dragged import Dragged, dragged
 from minidnn.memory.joint.index import LONG, Gap, Index, large, overwrites
 from minidnn.memory.joint.linear import Rows
 from minidnn.memory.lowering.host import place
@@ -40,8 +40,6 @@ class BoundRows(Rows):
         self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in index.gaps) / MB  # more than all sums of bytes
         slowest = sum(c[0].seconds for c in index.choices) / MS
         self.long = 100 * (slowest + self.most / self.out + self.most / self.back)  # ms: no bound is as large
-        drag = tuple(map(min, zip(*map(costs.dragged, index.ops), strict=True)))  # (out, in), of any op
-        self.drag = tuple(d * min(1.0, MOST_DRAG / sum(drag)) if d else 0.0 for d in drag)  # also of both at once
         self.edges = _edges(index, windows)
         self.window = np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
         self.keep: dict[Gap, int] = {}
@@ -89,45 +87,45 @@ class BoundRows(Rows):
 
     def _time(self) -> None:
         """Rows of elapsed time. A rerun may come long before its window, so reruns count in sums from the start."""
-        index = self.index
-        reruns: dict[int, list[tuple[int, float]]] = defaultdict(list)  # {window: (runs, ms)}
+        reruns: dict[int, list[tuple[int, Point]]] = defaultdict(list)  # {window: (runs, maker)}
         for maker, gaps in self._by_maker().items():
-            ms = index.choices[maker][-1].seconds / MS
             if len(gaps) == 1:
                 for g in gaps[0]:
-                    reruns[self.window[g.use]].append((self.recompute[g], -ms))
+                    reruns[self.window[g.use]].append((self.recompute[g], maker))
                 continue
             runs = self.var(high=max(map(len, gaps)))
             for of_one in gaps:
                 self.row([(runs, 1), *((self.recompute[g], -1) for g in of_one)], low=0)
-            reruns[self.window[max(g.use for of_one in gaps for g in of_one)]].append((runs, -ms))
+            reruns[self.window[max(g.use for of_one in gaps for g in of_one)]].append((runs, maker))
+        for each in dragged(self.index):
+            self._elapsed(each, reruns)
+
+    def _elapsed(self, counted: Dragged, reruns: Mapping[int, Sequence[tuple[int, Point]]]) -> None:
+        """Rows of the time of each window, and of all windows up to it, with what copies drag."""
         slack = None
         for w, d in enumerate(self.elapsed):
             ops = range(self.edges[w], self.edges[w + 1])
-            slow = sum(index.choices[p][0].seconds for p in ops) / MS
-            own = [(d, 1.0)]
+            slow = sum(counted.seconds[p][0] for p in ops) / MS
+            own = [(d, 1.0), *self._dragged(w, counted.drag)]
             for p in ops:
-                least = index.choices[p][0].seconds
-                own += [
-                    (v, (least - c.seconds) / MS) for v, c in zip(self.faster[p], index.choices[p][1:], strict=True)
-                ]
-            own += self._dragged(w)
+                least, *others = counted.seconds[p]
+                own += [(v, (least - other) / MS) for v, other in zip(self.faster[p], others, strict=True)]
             self.row(own, low=slow)
+            again = [(runs, -min(counted.seconds[maker]) / MS) for runs, maker in reruns.get(w, ())]
             before: list[tuple[int, float]] = [] if slack is None else [(slack, 1.0)]
             slack = self.var(high=self.long)
-            self.row([*own, *reruns[w], *before, (slack, -1)], slow, slow)
+            self.row([*own, *again, *before, (slack, -1)], slow, slow)
 
-    def _dragged(self, w: int) -> list[tuple[int, float]]:
-        """The elapsed time of a window, less the work that its copies take from its ops: at least as much as they take
-        from any one op. Copies before the first op take nothing."""
+    def _dragged(self, w: int, drag: tuple[float, float]) -> list[tuple[int, float]]:
+        """Less the time that the copies of a window take from its ops. Copies before the first op take nothing."""
         result = []
-        for total, rate, drag in zip((self.gone, self.came), (self.out, self.back), self.drag, strict=True):
-            if drag:
-                result.append((total[w], -drag / rate))
+        for total, rate, part in zip((self.gone, self.came), (self.out, self.back), drag, strict=True):
+            if part:
+                result.append((total[w], -part / rate))
                 if w:
-                    result.append((total[w - 1], drag / rate))
+                    result.append((total[w - 1], part / rate))
                 elif total is self.came:
-                    result.append((self.begin, drag))
+                    result.append((self.begin, part))
         return result
 
     def _by_maker(self) -> dict[Point, list[list[Gap]]]:

@@ -25,7 +25,7 @@ from tests.support.decisions import HUGE, at_random, placed
 from tests.support.examples import TIMES
 from tests.support.oracle import broken
 from tests.support.paths import NET_FILES
-from tests.support.programs import PROGRAMS, costs, wild_graph
+from tests.support.programs import PROGRAMS, costs, dragging, wild_graph
 from tests.support.several import CASES, made
 
 
@@ -78,6 +78,13 @@ def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
     runs, offloads = tried(program, replace(costs(bandwidth=bandwidth), drag=drag), r)
     assert offloads and (runs or isinstance(name, int))
+
+
+@pytest.mark.parametrize("name", ["residual", "inception", 0, 5, 9])
+def test_any_decisions_do_what_the_evaluator_says_where_algorithms_have_drags_of_their_own(name):
+    r = random.Random(f"{name} own drags")
+    program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
+    tried(program, dragging(costs(bandwidth=4e8)), r)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -37,7 +37,7 @@ typedef struct {
     const int64_t *size;
     const int64_t *place; /* bytes that it takes on the host if it travels; 0: it has its place there anyway */
     const double *out_seconds, *in_seconds; /* of its copies */
-    const double *out_drag, *in_drag;       /* of an op: what a second of a copy during it takes from its work */
+    const double *out_drag, *in_drag;       /* of an op, with its algorithm: what a second of a copy takes of its work */
     const double *net_seconds;              /* of an op: those of a communication; negative for all others */
     const int32_t *awaits_at, *awaits; /* of an op: communications that it waits for because of persistent tensors */
     double net_drag;

@@ -67,7 +67,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True, effor
     for tensors in (program.inputs, program.persistent, program.outputs, program.host_resident, program.held):
         digest.update(f"{[_named(t) for t in tensors]}\n".encode())
     for op in program.ops:
-        choices = [(c.algorithm.name, c.algorithm.workspace, c.seconds) for c in costs.choices(op)]
+        choices = [(c.algorithm.name, c.algorithm.workspace, c.seconds, c.drag) for c in costs.choices(op)]
         names = [_named(t) for t in (*op.reads, *op.writes)], [(a.name, b.name) for a, b in op.inplace]
         digest.update(f"{op.name} {op.during} {geometry(op)} {names} {choices}\n".encode())
     return cache.home() / "plans" / f"{digest.hexdigest()[:32]}.json.z"
