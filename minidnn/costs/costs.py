@@ -111,6 +111,8 @@ class Costs:
     drag: Drag | None = None  # of choices that do not say; None: copies do not slow them down
     # Seconds that a step may take longer than foreseen, for each second of its copies: the error of their costs.
     doubt: float = 0.0
+    # The part of its rate that a copy (out, in) keeps beside one the other way.
+    duplex: tuple[float, float] = (1.0, 1.0)
     net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away
     # Seconds of an op that the host runs on its own bytes; None: the host has no kernel that leaves the device's bits.
     by_host: Callable[[Op], float | None] = lambda op: None

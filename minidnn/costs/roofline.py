@@ -97,6 +97,9 @@ class GPU:
     bfloat16_flops: Number | None = None
     tensor: Number | None = None
     tf32: bool = TF32  # whether float32 ops may round their operands to TF32, where there is a tf32_flops
+    # The part of its rate that a copy (out, in) keeps while one runs in the other direction; None: all of it.
+    duplex_out: Number | None = None
+    duplex_in: Number | None = None
     host_memory: Bytes | None = None  # of the host, where the card itself says so: it shares its memory with the CPU
     # What the numbers above come from. Nothing is planned by them.
     multiprocessors: Number | None = None
@@ -111,6 +114,9 @@ class GPU:
         for name, number in vars(self).items():
             if isinstance(number, Number) and not LEAST < number.value < MOST:  # sums and products of them are finite
                 raise ValueError(f"{name} is {number.value}; it must be between {LEAST:g} and {MOST:g}")
+        for name in ("duplex_out", "duplex_in"):
+            if (part := getattr(self, name)) is not None and part.value > 1:
+                raise ValueError(f"{name} is {part.value}; it is a part, at most 1: no copy is quicker beside another")
         peaks = [name for name in ("tf32_flops", "float16_flops", "bfloat16_flops") if getattr(self, name) is not None]
         if peaks and self.tensor is None:
             raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
@@ -131,13 +137,14 @@ class GPU:
 
     def roofline(self, algorithm: Algorithm, flops: float, rate: float, nbytes: float, launches: int = 1) -> Choice:
         """The choice of an algorithm. Its seconds are the larger of arithmetic's and memory's, plus the launches of
-        kernels. A copy takes its rate from the memory's bandwidth: that is its drag."""
+        kernels. A copy takes its rate from the memory's bandwidth, or twice that if it stays within the memory: that is
+        its drag."""
         bandwidth = self.memory_bandwidth.value * self.bandwidth.value
         arithmetic, moved, launching = flops / rate, nbytes / bandwidth, launches * self.launch_latency.value
         seconds = max(arithmetic, moved) + launching
 
         def lost(copy: float) -> float:
-            left = 1 - min(MOST_DRAG, copy / bandwidth)
+            left = 1 - min(MOST_DRAG, copy * (1 if self.host_memory is None else 2) / bandwidth)
             slower = max(arithmetic, moved / left) + launching
             return 1 - seconds / slower if slower > seconds else 0.0
 
@@ -180,7 +187,12 @@ class GPU:
             self.link_latency.value,
             origin="profile",
             by_host=assumed,
+            duplex=(_part(self.duplex_out), _part(self.duplex_in)),
         )
+
+
+def _part(number: Number | None) -> float:
+    return 1.0 if number is None else number.value
 
 
 # (x, y, w) or their gradients in each kind of convolution op, among its reads and writes

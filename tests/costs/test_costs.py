@@ -120,6 +120,8 @@ def test_copies_take_their_bandwidth_from_ops_that_memory_binds():
     assert slow.drag == fast.drag == (0, 0)
     near = gpu.roofline(Algorithm("any"), flops=1.0, rate=1.0, nbytes=0.97 * bandwidth)
     assert near.drag[0] == pytest.approx(1 - 1 / (0.97 / (1 - 12.8e9 / bandwidth)), rel=1e-3)
+    orin = costs.profile("orin").choices(RELU)[0]
+    assert orin.drag[0] > 0.6, "a copy within the memory reads and writes it"
     all_of_it = replace(gpu, link_out=Number(1e12, "faster than its memory"))
     assert all_of_it.costs("any").choices(RELU)[0].drag[0] == pytest.approx(costs.MOST_DRAG, rel=0.01)
 
@@ -173,6 +175,11 @@ def test_a_profile_of_ones_own(tmp_path):
     mine.write_text(text.replace("value: 0.95", "value: -1"))
     with pytest.raises(costs.ProfileError, match="fast is -1"):
         costs.profile(str(mine))
+    mine.write_text(text.replace("duplex_in: {value: 0.90", "duplex_in: {value: 1.5"))
+    with pytest.raises(costs.ProfileError, match="duplex_in is 1"):
+        costs.profile(str(mine))
+    mine.write_text("".join(line for line in text.splitlines(True) if not line.startswith("duplex")))
+    assert costs.profile(str(mine)).duplex == (1.0, 1.0) and costs.profile("titan_x").duplex == (0.9, 0.9)
     mine.write_text((PROFILES / "rtx3060.yaml").read_text().replace("architecture: ampere", "architecture: amper"))
     with pytest.raises(
         costs.ProfileError, match=r"mine.yaml: there is no architecture 'amper' \(did you mean 'ampere'"

@@ -37,6 +37,7 @@ ARCHITECTURES = {
 # Compute capability -> generation of PCI Express, and bytes per second of a pinned copy over 16 lanes of it.
 LINKS = {(5, 0): ("3", 12.8e9), (8, 0): ("4", 25e9), (9, 0): ("5", 55e9)}
 WITHIN = 0.35  # the part of a memory's bandwidth that a copy within it reaches, which reads and writes
+BOTH_WITHIN = 0.6  # the part of that which it keeps beside one the other way, as in orin.yaml
 # cuda.h: CUdevice_attribute
 _CLOCK, _MULTIPROCESSORS, _INTEGRATED, _MEMORY_CLOCK, _BUS, _L2 = 13, 16, 18, 36, 37, 38
 DRIVER = "the driver of the card at hand"
@@ -81,6 +82,10 @@ def _by_facts(card: Card, facts: CardFacts) -> GPU:
     link = Number(copies, over)
     if facts.shared:
         link = Number(WITHIN * bandwidth, "assumed: copies within its memory read and write there")
+    duplex = {}
+    if facts.shared:
+        both = Number(BOTH_WITHIN, "assumed: copies both ways share its bandwidth")
+        duplex = {"duplex_out": both, "duplex_in": both}
     half = Bytes(f"{facts.memory // 2}B", f"half of what {DRIVER} says")
     cycles = facts.multiprocessors * facts.clock
     product = cycles * _products(card)
@@ -97,6 +102,7 @@ def _by_facts(card: Card, facts: CardFacts) -> GPU:
             "pcie": None if facts.shared else PcieSlot(f"{generation} x16", "assumed, by its compute capability"),
             "link_out": link,
             "link_in": link,
+            **duplex,
             "peak_flops": Number(cycles * 2 * _latest(LANES, card.capability), COUNTED),
             "float16_flops": Number(product, COUNTED) if product else None,
             "bfloat16_flops": Number(product, COUNTED) if product and card.capability >= BFLOAT16 else None,

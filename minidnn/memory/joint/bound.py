@@ -22,6 +22,8 @@ plan, with the plan's own values for the variables:
     runs of an op >= sum of r              over the gaps of one of its results: they lie apart in time
     A[w] - A[w-1] <= bandwidth * D[w]      bytes copied out; at most those that were written by then
     P[w] - P[w-1] <= bandwidth * D[w]      bytes copied in; at least those of gaps that have ended
+    seconds of both <= share * D[w]        of copies alone; share: the parts of their rates that both keep while both
+                                           directions are busy (Costs.duplex), together, and at least 1
     A[w] >= bytes that have come back      a copy has gone out before it comes back
     live bytes at an op <= budget          those that it uses, stay, wait for their copy out, or came back early
     k >= h                                 for each gap of a persistent tensor; h: whether it lives on the device. If

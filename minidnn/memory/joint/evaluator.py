@@ -38,7 +38,7 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.float64, "out_seconds in_seconds out_drag in_drag"),
     (np.float64, "net_seconds"),
     (np.int32, "awaits_at awaits"),
-    (float, "net_drag"),
+    (float, "net_drag out_duplex in_duplex"),
     (np.uint8, "fate pin_from"),
     (np.float64, "seconds"),
     (np.int64, "workspace"),
@@ -57,7 +57,9 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.int32, "pair_from pair_to pair_when by_out by_free by_last next_out next_free next_last heap"),
     (np.uint8, "present coming on_host needs residency_leaves taken"),
     (np.int64, "root_hi"),
-    (np.float64, "begin out_start in_start out_stop in_stop net_start net_stop net_end received touched"),
+    (np.float64, "begin out_start out_stop"),
+    (np.int32, "out_queue in_queue"),
+    (np.float64, "out_ready in_ready net_start net_stop net_end received touched"),
     (np.int32, "residency_net by_net next_net"),
 )
 _OFFLOAD = ["offload_tensor", "offload_to", "offload_after", "offload_at", "free_at", "prefetch_at", "needed_at"]
@@ -188,6 +190,7 @@ class Evaluator:
         self._keep("net_seconds", [s if op.on_net else -1.0 for op, s in zip(index.ops, index.net, strict=True)])
         self._lists("await", self._awaited())
         self._frame.net_drag = index.drag
+        self._frame.out_duplex, self._frame.in_duplex = costs.duplex
         end = len(index.ops)
         for t in self.tensors:
             uses = index.uses[t]

@@ -34,6 +34,7 @@ class BoundRows(Rows):
         super().__init__()
         self.index, self.free, self.given = index, free, frozenset(index.inputs)
         costs = index.costs
+        self.share = max(1.0, sum(costs.duplex))  # seconds of copies alone in a second, both ways together
         self.out, self.back = (rate / MB * MS for rate in (costs.bandwidth_out, costs.bandwidth_in))
         self.most = sum(t.nbytes for t in index.program.tensors) / MB
         self.most += max(c[-1].algorithm.workspace for c in index.choices) / MB
@@ -179,6 +180,7 @@ class BoundRows(Rows):
                 early = [(self.begin, -rate)] if not w and total is self.came else []
                 self.row([(total[w], 1), *before, *early, (d, -rate)], high=0)
                 self.row([(total[w], 1), *before], low=0)
+            self._both_ways(w)
             self.row([(self.gone[w], 1), (may, -1)], high=0)
             self.row([(self.came[w], 1), (must, -1)], low=0)
             self.row([(self.gone[w], 1), (first_time, -1)], low=0)
@@ -187,6 +189,15 @@ class BoundRows(Rows):
         at_once = [self._from_host(t) for t, p in index.arrives.items() if p == 0]
         less_at_once = [(v, -factor) for _, terms in at_once for v, factor in terms]
         self.row([(self.begin, self.back), *less_at_once], low=sum(sure for sure, _ in at_once))
+
+    def _both_ways(self, w: int) -> None:
+        """A row of what a window copies in both directions, if copies slow each other down."""
+        if self.share >= 2:
+            return
+        terms = [(self.elapsed[w], -self.share), *([] if w else [(self.begin, -self.share)])]
+        for total, rate in ((self.gone, self.out), (self.came, self.back)):
+            terms += [(total[w], 1 / rate), *([(total[w - 1], -1 / rate)] if w else [])]
+        self.row(terms, high=0)
 
     def _on_host(self, leaves: Mapping[Tensor, int]) -> None:
         """A row of the host's bytes, each tensor with a place of its own; none with a ring."""

@@ -61,6 +61,7 @@ def test_a_card_that_shares_the_cpu_s_memory_has_half_of_it():
     assert sizes.parse(found.memory.value) == sizes.parse(found.host_memory.value) == 16 * GiB
     assert found.pcie is None and found.link_out.value < found.memory_bandwidth.value / 2
     assert found.float16_flops.value == pytest.approx(costs.gpu("orin").float16_flops.value, rel=0.01)
+    assert found.duplex_in.value == costs.gpu("orin").duplex_in.value < costs.gpu("rtx3060").duplex_in.value
 
 
 def test_a_card_without_tensor_cores():

@@ -96,6 +96,22 @@ def test_an_op_beside_copies_in_both_directions_loses_the_sum():
     assert round((three.end - three.start) * 1e3, 6) == 2.75
 
 
+def test_copies_in_both_directions_slow_each_other_down_and_take_less_from_ops():
+    """b leaves while a comes back, 1 ms each alone: out at 4/5 of its rate, in at half. Beside both three loses
+    .5 * .8 + .25 * .5 of a second; once b is out after 1.25 ms, .375 ms of a are left, and these go on alone."""
+    offloads = (OffloadInterval(a, 1, 2, 2, 3), OffloadInterval(b, 2, 3, None, None))
+    last = replace(ops[2], name="four", layer="four", reads=(c, a), writes=(d,))
+    chain = (*ops[:2], replace(ops[2], reads=(x,)), last)
+    four = Program("TRAIN", chain, (x,), (), (d,))
+    cost = replace(costs(2), drag=Drag((0.5, 0.25), (0.0, 0.0)), duplex=(0.8, 0.5))
+    t = simulate(place(lower(four, complete(four, cost, Plan(offloads=offloads)))), cost)
+    start = next(s.start for s in t.spans if s.name == "three")
+    took = {(s.name, s.stream): round((s.end - start) * 1e3, 6) for s in t.spans if s.start >= start}
+    assert took["b", "out"] == 1.25 and took["a", "in"] == 1.625
+    three = 1.25 * (1 - 0.5 * 0.8 - 0.25 * 0.5) + 0.375 * (1 - 0.25)
+    assert took["three", "compute"] == pytest.approx(1.625 + (2 - three))
+
+
 def test_the_copies_in_and_out_overlap_each_other():
     d = Tensor("d", (MB // 4,), role=Role.INPUT)
     two = Program("TRAIN", (*ops[:2], Op("three", "k", "three", Pass.FORWARD, (b, d), (c,))), (x, d), (), (c,))

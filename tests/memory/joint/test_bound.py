@@ -123,12 +123,13 @@ def test_no_plan_at_random_is_below_the_bound():
     assert judged > 40
 
 
-def test_no_plan_at_random_is_below_the_bound_where_algorithms_have_drags_of_their_own(monkeypatch):
-    """Some bounds are higher by what copies take from the ops that they slow most."""
-    r, higher = random.Random("drags"), 0
-    for number in range(16):
-        program = PROGRAMS[r.choice(list(PROGRAMS))]() if number % 2 else wild_graph(number, r.randint(3, 8))
-        device = dragging(costs(bandwidth=r.choice([2e8, 1e9])))
+def test_no_plan_at_random_is_below_the_bound_where_copies_slow_each_op_and_each_other(monkeypatch):
+    """Some bounds are higher by what copies take from the ops that they slow most, or from each other."""
+    r, higher, both = random.Random("drags"), 0, 0
+    for number in range(10):
+        program = PROGRAMS[("residual", "chain")[number // 2 % 2]]() if number % 2 else wild_graph(number % 8, 6)
+        device = dragging(costs(bandwidth=(2e8, 1e9)[number % 3 > 0]))
+        device = replace(device, duplex=r.choice([(0.9, 0.5), (0.6, 0.6), (0.2, 0.3)]))
         bound = LowerBound(Index(program, device))
         for _ in range(4):
             assert is_below(bound, schedule_at_random(program, device, r), device) is None
@@ -137,7 +138,9 @@ def test_no_plan_at_random_is_below_the_bound_where_algorithms_have_drags_of_the
             least = LowerBound(Index(program, device))
         budget = bound.least() * 11 // 10
         higher += bound.at(budget).seconds > least.at(budget).seconds * 1.001
-    assert higher > 5
+        apart = LowerBound(Index(program, replace(device, duplex=(1.0, 1.0))))
+        both += bound.at(budget).seconds > apart.at(budget).seconds * 1.001
+    assert higher > 3 and both > 0, (higher, both)
 
 
 def test_no_plan_with_weights_on_the_host_is_below_the_bound():

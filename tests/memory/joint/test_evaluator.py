@@ -80,26 +80,29 @@ def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     assert offloads and (runs or isinstance(name, int))
 
 
-@pytest.mark.parametrize("name", ["residual", "inception", 0, 5, 9])
-def test_any_decisions_do_what_the_evaluator_says_where_algorithms_have_drags_of_their_own(name):
-    r = random.Random(f"{name} own drags")
+@pytest.mark.parametrize("name", ["residual", "inception", 5])
+@pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.5), (0.3, 0.4)])
+def test_any_decisions_do_what_the_evaluator_says_where_copies_slow_each_op_and_each_other(name, duplex):
+    """Each algorithm has drags of its own."""
+    r = random.Random(f"{name} {duplex}")
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
-    tried(program, dragging(costs(bandwidth=4e8)), r)
+    offloads, _ = tried(program, replace(dragging(costs(bandwidth=4e8)), duplex=duplex), r)
+    assert offloads
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    ("ranks", "link", "drag"),
+    ("ranks", "link", "drag", "duplex"),
     [
-        (2, Link(1e9, 1e-5), None),
-        (4, Link(5e7, 1e-4, drag=0.3), None),  # communications take longer than ops
-        (4, Link(3e8, 2e-5, drag=0.4), Drag((0.4, 0.3), (0.2, 0.5))),
+        (2, Link(1e9, 1e-5), None, (1.0, 1.0)),
+        (4, Link(5e7, 1e-4, drag=0.3), None, (1.0, 1.0)),  # communications take longer than ops
+        (4, Link(3e8, 2e-5, drag=0.4), Drag((0.4, 0.3), (0.2, 0.5)), (0.9, 0.5)),
     ],
 )
-def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, link, drag):
+def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, link, drag, duplex):
     """Communications run beside ops, which wait for some of them."""
     r = random.Random(f"{case} {ranks}")
-    device = among(replace(costs(bandwidth=4e8), drag=drag), link)
+    device = among(replace(costs(bandwidth=4e8), drag=drag, duplex=duplex), link)
     offloads = runs = 0
     for program in made(ranks, case).values():
         some = tried(program, device, r)
@@ -118,7 +121,9 @@ def test_any_decisions_about_what_lives_on_the_host_do_what_the_evaluator_says(n
         program = programs(net, train, ("TRAIN",))["TRAIN"]
     some = frozenset(t for t in program.persistent if r.random() < 0.7)
     offloads, _ = tried(
-        program.with_host_resident(some), replace(costs(bandwidth=4e8), drag=Drag((0.4, 0.3), (0.2, 0.5))), r
+        program.with_host_resident(some),
+        replace(costs(bandwidth=4e8), drag=Drag((0.4, 0.3), (0.2, 0.5)), duplex=(0.8, 0.7)),
+        r,
     )
     assert offloads and some
 

@@ -40,7 +40,7 @@ typedef struct {
     const double *out_drag, *in_drag;       /* of an op, with its algorithm: what a second of a copy takes of its work */
     const double *net_seconds;              /* of an op: those of a communication; negative for all others */
     const int32_t *awaits_at, *awaits; /* of an op: communications that it waits for because of persistent tensors */
-    double net_drag;
+    double net_drag, out_duplex, in_duplex; /* duplex: a copy's rate while one runs in the other direction */
     /* the decisions */
     const uint8_t *fate, *pin_from; /* of a gap */
     const double *seconds;          /* of an op, with its algorithm */
@@ -71,7 +71,9 @@ typedef struct {
     uint8_t *residency_leaves, *taken; /* of a residency: it ends by an offload; its bytes are shared */
     int64_t *root_hi;
     double *begin;                                     /* of an execution, as `frees` finds it */
-    double *out_start, *in_start, *out_stop, *in_stop; /* copies, in their order */
+    double *out_start, *out_stop;                      /* copies out, as `frees` finds them */
+    int32_t *out_queue, *in_queue;                     /* offloads, in the order of their copies */
+    double *out_ready, *in_ready;                      /* the earliest moments at which these copies may begin */
     double *net_start, *net_stop;                      /* communications, in their order */
     double *net_end;                                   /* of an op */
     double *received, *touched;                        /* of a tensor: the end of what brought it; of what used it */
@@ -341,33 +343,26 @@ static int32_t pop(const double *key, int32_t *heap, int64_t *count) {
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* What runs concurrently with ops: copies, or communications; `next`: the first that has not ended. `drag`: what a
- * second of it takes from the work of the present op. */
+/* Copies out, as `frees` finds them, beside ops; `drag`: what a second of one takes from the present op's work. */
 typedef struct {
     const double *start, *stop;
     double drag;
-    int64_t count, next;
+    int64_t count, next; /* next: the first that has not ended */
 } Concurrent;
 
 static const double MOST_DRAG = 0.95; /* as in costs/costs.py */
 
-/* The moment at which an op ends that begins `now` and takes `work` seconds alone (simulator.py does the same). */
-static double slowed(double now, double work, Concurrent *concurrent, int count) {
-    int free_ = 1;
-    for (int i = 0; i < count; i++) free_ = free_ && concurrent[i].drag == 0;
-    if (free_) return now + work;
+/* The moment at which an op ends that begins `now` and takes `work` seconds alone. */
+static double slowed(double now, double work, Concurrent *b) {
+    if (b->drag == 0) return now + work;
     for (;;) {
         double rate = 1, change = HUGE_VAL;
-        for (int i = 0; i < count; i++) {
-            Concurrent *b = &concurrent[i];
-            while (b->next < b->count && b->stop[b->next] <= now) b->next++;
-            if (b->next == b->count) continue;
+        while (b->next < b->count && b->stop[b->next] <= now) b->next++;
+        if (b->next < b->count) {
             const int active = b->start[b->next] <= now;
             if (active) rate -= b->drag;
-            const double moment = active ? b->stop[b->next] : b->start[b->next];
-            if (moment < change) change = moment;
+            change = active ? b->stop[b->next] : b->start[b->next];
         }
-        if (rate < 1 - MOST_DRAG) rate = 1 - MOST_DRAG;
         if (now + work / rate <= change) return now + work / rate;
         work -= (change - now) * rate;
         now = change;
@@ -392,7 +387,7 @@ static void give_up(Frame *f, int64_t offload) {
     }
 }
 
-/* When bytes are free: once their copy out has ended. Compute waits for one only where it needs the bytes. An
+/* When bytes are free: once their copy out has ended, as slow as beside copies back. Compute waits for one only where it needs the bytes. An
  * offload whose copy has not ended when the tensor is used again is given up: then offload_to is NONE, and
  * the tensor is kept. */
 static void frees(Frame *f, int64_t limit) {
@@ -438,10 +433,10 @@ static void frees(Frame *f, int64_t limit) {
         const int32_t op = f->order[e];
         f->begin[e] = clock;
         out.drag = f->out_drag[op];
-        f->finish[e] = clock = slowed(clock, f->seconds[op], &out, 1);
+        f->finish[e] = clock = slowed(clock, f->seconds[op], &out);
         for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
             f->out_start[out.count] = later(link, clock);
-            link = f->out_start[out.count] + f->out_seconds[f->offload_tensor[k]];
+            link = f->out_start[out.count] + f->out_seconds[f->offload_tensor[k]] / f->out_duplex;
             f->offload_end[k] = f->out_stop[out.count++] = link;
         }
     }
@@ -449,7 +444,8 @@ static void frees(Frame *f, int64_t limit) {
         if (f->offload_to[k] == WRITE_BACK && f->free_at[k] == NONE) f->free_at[k] = end;
 }
 
-/* When copies back begin: so late that each ends when it is needed, one after another; later where bytes lack. */
+/* When copies back begin: so late that each ends when it is needed, one after another, as slow as beside copies out;
+ * later where bytes lack. */
 static void backs(Frame *f, int64_t limit) {
     double link = 1e300;
     for (int64_t k = 0; k < f->offloads; k++) { /* bytes that leave are there until they are free */
@@ -460,7 +456,7 @@ static void backs(Frame *f, int64_t limit) {
     for (int64_t k = f->offloads - 1; k >= 0; k--) {
         const int32_t use = f->needed_at[k], tensor = f->offload_tensor[k];
         if (f->offload_to[k] < 0) continue;
-        link = (f->begin[use] < link ? f->begin[use] : link) - f->in_seconds[tensor];
+        link = (f->begin[use] < link ? f->begin[use] : link) - f->in_seconds[tensor] / f->in_duplex;
         int32_t lo = f->offload_after[k] == NONE ? 0 : f->free_at[k], hi = use; /* lo: early enough */
         while (lo < hi) {
             const int32_t middle = (lo + hi + 1) / 2;
@@ -504,15 +500,114 @@ static void used(Frame *f) {
     }
 }
 
+/* Work under way: at the moment `since`, `left` seconds of it were left. It ends at `end`, as long as its rate stays. */
+typedef struct {
+    double since, left, rate, end;
+} Work;
+
+static Work begun(double now, double seconds) { return (Work){now, seconds, 1, now + seconds}; }
+
+static void pace(Work *w, double now, double rate) {
+    if (rate == w->rate) return;
+    w->left = later(w->left - (now - w->since) * w->rate, 0);
+    w->since = now;
+    w->rate = rate;
+    w->end = now + w->left / rate;
+}
+
+/* The copies in one direction, which run one after another. */
+typedef struct {
+    int32_t *queue;
+    double *ready;
+    int64_t count, next; /* next: the first that has not ended */
+    int runs;            /* whether it is under way */
+    Work work;
+    double last; /* the end of the last one */
+} Way;
+
+/* A moment of the step. Compute and both ways of the link get there together, since each may slow the others down. */
+typedef struct {
+    Frame *f;
+    double now;
+    Way out, in;
+    int64_t nets, net; /* communications that have begun or will; the first of them that has not ended */
+} Moment;
+
+static void queue(Way *way, int32_t offload, double ready) {
+    way->queue[way->count] = offload;
+    way->ready[way->count++] = ready;
+}
+
+/* Begin the copies that wait for nothing. A copy back waits for its own copy out. */
+static void begin_copies(Moment *m) {
+    Frame *f = m->f;
+    Way *out = &m->out, *in = &m->in;
+    if (!out->runs && out->next < out->count && out->ready[out->next] <= m->now) {
+        out->work = begun(m->now, f->out_seconds[f->offload_tensor[out->queue[out->next]]]);
+        out->runs = 1;
+    }
+    if (!in->runs && in->next < in->count && in->ready[in->next] <= m->now) {
+        const int32_t k = in->queue[in->next];
+        if (f->offload_at[k] == NONE || f->offload_end[k] <= m->now) {
+            in->work = begun(m->now, f->in_seconds[f->offload_tensor[k]]);
+            in->runs = 1;
+        }
+    }
+    if (out->runs) pace(&out->work, m->now, in->runs ? f->out_duplex : 1);
+    if (in->runs) pace(&in->work, m->now, out->runs ? f->in_duplex : 1);
+}
+
+/* The next moment, at most `until`, at which a copy ends or may begin. */
+static double next_change(const Way *way, double now, double until) {
+    if (way->runs) return way->work.end < until ? way->work.end : until;
+    if (way->next == way->count || way->ready[way->next] <= now) return until;
+    return way->ready[way->next] < until ? way->ready[way->next] : until;
+}
+
+/* Go on to the next change of the copies, at most to `until`. */
+static void go_on(Moment *m, double until) {
+    m->now = next_change(&m->in, m->now, next_change(&m->out, m->now, until));
+    if (m->out.runs && m->out.work.end <= m->now) {
+        m->f->offload_end[m->out.queue[m->out.next++]] = m->out.last = m->now;
+        m->out.runs = 0;
+    }
+    if (m->in.runs && m->in.work.end <= m->now) {
+        m->in.last = m->now;
+        m->in.next++;
+        m->in.runs = 0;
+    }
+    begin_copies(m);
+}
+
+static void wait_until(Moment *m, double moment) {
+    while (m->now < moment) go_on(m, moment);
+}
+
+/* Run an op that takes so many seconds alone (simulator.py does the same). */
+static void run(Moment *m, double seconds, double out_drag, double in_drag) {
+    const Frame *f = m->f;
+    Work w = begun(m->now, seconds);
+    do {
+        double rate = 1, change = HUGE_VAL;
+        if (m->out.runs) rate -= out_drag * m->out.work.rate;
+        if (m->in.runs) rate -= in_drag * m->in.work.rate;
+        while (m->net < m->nets && f->net_stop[m->net] <= m->now) m->net++;
+        if (m->net < m->nets) {
+            const int active = f->net_start[m->net] <= m->now;
+            if (active) rate -= f->net_drag;
+            change = active ? f->net_stop[m->net] : f->net_start[m->net];
+        }
+        pace(&w, m->now, later(rate, 1 - MOST_DRAG));
+        go_on(m, w.end < change ? w.end : change);
+    } while (m->now < w.end);
+}
+
 static void clocks(Frame *f) {
     const int32_t end = (int32_t)f->executions;
-    double clock = 0, out = 0, in = 0, net = 0, compute = 0;
+    double net = 0, compute = 0;
     double last = 0, freed = 0; /* the end of the last op; of the copies and communications whose bytes were freed */
-    int64_t back = 0, arrive = 0, shared = 0;
-    Concurrent concurrent[] = {{f->out_start, f->out_stop, 0, 0, 0},
-                       {f->in_start, f->in_stop, 0, 0, 0},
-                       {f->net_start, f->net_stop, f->net_drag, 0, 0}};
-    Concurrent *outs = &concurrent[0], *ins = &concurrent[1], *nets = &concurrent[2];
+    int64_t back = 0, arrive = 0, arrived = 0, shared = 0;
+    Moment m = {f, 0, {f->out_queue, f->out_ready, 0, 0, 0, {0}, 0}, {f->in_queue, f->in_ready, 0, 0, 0, {0}, 0}, 0, 0};
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_free, 0xff, (end + 1) * sizeof *f->by_free);
     memset(f->received, 0, f->tensors * sizeof *f->received);
@@ -520,69 +615,65 @@ static void clocks(Frame *f) {
     used(f);
     for (int32_t k = (int32_t)f->offloads - 1; k >= 0; k--) { /* as in frees */
         f->prefetch_wait[k] = f->offload_wait[k] = 0;
+        f->offload_end[k] = HUGE_VAL;
         if (f->offload_to[k] == NONE) continue;
         if (f->offload_at[k] != NONE) insert(&f->by_out[f->offload_at[k] - 1], f->next_out, f->offload_tensor, k);
         if (f->offload_after[k] != NONE) insert(&f->by_free[f->free_at[k]], f->next_free, f->offload_tensor, k);
     }
-    double *in_end = f->offload_end; /* a copy's end out is not asked for after its copy back has begun */
     for (int32_t e = 0; e < end; e++) {
         const int32_t op = f->order[e];
         const int on_net = f->net_seconds[op] >= 0;
         double came = 0; /* what this execution reads */
         for (int32_t k = f->by_free[e]; k != NONE; k = f->next_free[k]) {
             if (f->offload_at[k] == NONE) continue;
+            const double before = m.now;
+            while (f->offload_end[k] > m.now) go_on(&m, HUGE_VAL);
             freed = later(freed, f->offload_end[k]);
-            f->offload_wait[k] = later(f->offload_end[k] - clock, 0);
-            clock = later(clock, f->offload_end[k]);
+            f->offload_wait[k] = m.now - before;
         }
         for (int32_t s = f->by_net[e]; s != NONE; s = f->next_net[s]) {
             freed = later(freed, f->touched[f->residency_tensor[s]]);
-            clock = later(clock, f->touched[f->residency_tensor[s]]);
+            wait_until(&m, f->touched[f->residency_tensor[s]]);
         }
         for (; back < f->offloads; back++) {
             if (f->offload_to[back] < 0) continue;
             if (f->prefetch_at[back] != e) break;
-            in = later(later(in, last), freed);
-            if (f->offload_at[back] != NONE) in = later(in, f->offload_end[back]);
-            f->in_start[ins->count] = in;
-            in_end[back] = f->in_stop[ins->count++] = in += f->in_seconds[f->offload_tensor[back]];
+            queue(&m.in, (int32_t)back, later(last, freed));
         }
+        begin_copies(&m);
         for (; arrive < back && f->needed_at[arrive] <= e; arrive++) {
             if (f->offload_to[arrive] < 0) continue;
-            f->prefetch_wait[arrive] = later(in_end[arrive] - clock, 0);
-            clock = later(clock, in_end[arrive]);
-            came = later(came, in_end[arrive]);
+            const double before = m.now;
+            while (m.in.next == arrived && m.now < HUGE_VAL) go_on(&m, HUGE_VAL);
+            arrived++;
+            f->prefetch_wait[arrive] = m.now - before;
+            came = m.now;
         }
         if (on_net) {
             net = later(later(net, last), later(freed, came));
-            f->net_start[nets->count] = net;
-            f->net_end[op] = f->net_stop[nets->count++] = net += f->net_seconds[op];
+            f->net_start[m.nets] = net;
+            f->net_end[op] = f->net_stop[m.nets++] = net += f->net_seconds[op];
             for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++) f->touched[f->reads[i]] = net;
             for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++)
                 f->touched[f->writes[i]] = f->received[f->writes[i]] = net;
-            f->finish[e] = clock;
+            f->finish[e] = m.now;
         } else {
-            for (int32_t i = f->awaits_at[op]; i < f->awaits_at[op + 1]; i++)
-                clock = later(clock, f->net_end[f->awaits[i]]);
-            for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++)
-                clock = later(clock, f->received[f->reads[i]]);
-            for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++)
-                clock = later(clock, f->touched[f->writes[i]]);
+            for (int32_t i = f->awaits_at[op]; i < f->awaits_at[op + 1]; i++) wait_until(&m, f->net_end[f->awaits[i]]);
+            for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++) wait_until(&m, f->received[f->reads[i]]);
+            for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++) wait_until(&m, f->touched[f->writes[i]]);
             for (; shared < f->shares && f->shares_at[shared] == e; shared++)
-                clock = later(clock, f->touched[f->shares_read[shared]]);
+                wait_until(&m, f->touched[f->shares_read[shared]]);
             compute += f->seconds[op];
-            outs->drag = f->out_drag[op];
-            ins->drag = f->in_drag[op];
-            f->finish[e] = last = clock = slowed(clock, f->seconds[op], concurrent, 3);
+            run(&m, f->seconds[op], f->out_drag[op], f->in_drag[op]);
+            f->finish[e] = last = m.now;
         }
-        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
-            f->out_start[outs->count] = later(out, on_net ? net : clock);
-            out = f->out_start[outs->count] + f->out_seconds[f->offload_tensor[k]];
-            f->offload_end[k] = f->out_stop[outs->count++] = out;
-        }
+        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) queue(&m.out, k, on_net ? net : m.now);
+        begin_copies(&m);
     }
+    const double clock = m.now;
+    while (m.out.next < m.out.count || m.in.next < m.in.count) go_on(&m, HUGE_VAL);
     f->compute = compute;
-    f->total = later(later(clock, net), later(out, in));
+    f->total = later(later(clock, net), later(m.out.last, m.in.last));
 }
 
 /* Fill in the answer for decisions under which the live bytes are to be within `limit`.

@@ -57,6 +57,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True, effor
         costs.latency,
         costs.drag,
         costs.doubt,
+        costs.duplex,
         costs.staging,
         costs.net_drag,
     ):
