@@ -101,8 +101,12 @@ class GPU:
     duplex_out: Number | None = None
     duplex_in: Number | None = None
     host_memory: Bytes | None = None  # of the host, where the card itself says so: it shares its memory with the CPU
-    # What the numbers above come from. Nothing is planned by them.
+    # A block of a product makes so many outputs, and sums up so many products, and keeps a multiprocessor busy. A
+    # product of fewer blocks than multiprocessors leaves some without work. None: it does not.
+    tile: Number | None = None
+    split: Number | None = None
     multiprocessors: Number | None = None
+    # What the numbers above come from. Nothing is planned by them.
     clock: Number | None = None  # cycles per second
     l2: Bytes | None = None
     pcie: PcieSlot | None = None
@@ -135,6 +139,16 @@ class GPU:
             return rate
         return max(rate, peak * self.tensor.value * min(1.0, efficiency / self.fast.value))  # they need not be used
 
+    def busy(self, flops: float, outputs: int) -> float:
+        """The part of the multiprocessors that have work in a product with so many outputs.
+
+        It falls with the outputs, and with the length of the sums. So a product of some of the rows never takes less
+        than its share of the seconds."""
+        if self.tile is None or self.split is None or self.multiprocessors is None or not outputs:
+            return 1.0
+        blocks = max(1.0, outputs / self.tile.value) * max(1.0, flops / (2 * outputs) / self.split.value)
+        return min(1.0, blocks / self.multiprocessors.value)
+
     def roofline(self, algorithm: Algorithm, flops: float, rate: float, nbytes: float, launches: int = 1) -> Choice:
         """The choice of an algorithm. Its seconds are the larger of arithmetic's and memory's, plus the launches of
         kernels. A copy takes its rate from the memory's bandwidth, or twice that if it stays within the memory: that is
@@ -155,9 +169,10 @@ class GPU:
 
         efficiency: the fraction of the float32 peak that the algorithm reaches
         nbytes:     the bytes that it moves; None: the least that its kernels move"""
-        format = op.reads[0].dtype if op.family in ON_TENSOR_CORES else None
-        moved = traffic(op) if nbytes is None else nbytes
-        return self.roofline(algorithm, op.flops, self.rate(format, efficiency), moved)
+        product = op.family in ON_TENSOR_CORES
+        rate = self.rate(op.reads[0].dtype if product else None, efficiency)
+        rate *= self.busy(op.flops, op.writes[0].size) if product else 1.0
+        return self.roofline(algorithm, op.flops, rate, traffic(op) if nbytes is None else nbytes)
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
         """The op's algorithms with their seconds; the first is the default."""

@@ -34,6 +34,7 @@ class Work:
 
     nbytes:   bytes that it reads and writes
     format:   the number format of its operands, if it is a product
+    outputs:  numbers that the product makes
     launches: kernels
     scratch:  bytes beside its results
     """
@@ -43,6 +44,7 @@ class Work:
     format: str | None
     launches: int
     scratch: int = 0
+    outputs: int = 0
 
 
 def works(capture: Capture) -> dict[Op, Work]:
@@ -55,8 +57,13 @@ def work(op: Op, calls: Sequence[Call], scratch: int = 0) -> Work:
     layouts = [view.layout for call in calls for view in views_of((call.args, call.kwargs))]
     made = sum(t.nbytes for t in op.writes)
     read = made if op.kind == "embed.embedding" else sum(map(_bytes, layouts))  # it reads as many rows as it makes
-    format = _format(layouts) if op.family in PRODUCTS else None
-    return Work(op.flops, read + made, format, len(calls), scratch) if calls else Work(0, 0, None, 0, scratch)
+    if not calls:
+        return Work(0, 0, None, 0, scratch)
+    operand = _operand(layouts) if op.family in PRODUCTS else None
+    if operand is None:
+        return Work(op.flops, read + made, None, len(calls), scratch)
+    format = str(operand.dtype).removeprefix("torch.")
+    return Work(op.flops, read + made, format, len(calls), scratch, made // int(operand.dtype.itemsize))
 
 
 def _bytes(layout: Layout) -> int:
@@ -67,10 +74,9 @@ def _bytes(layout: Layout) -> int:
     return count * int(layout.dtype.itemsize)
 
 
-def _format(layouts: Iterable[Layout]) -> str:
-    """The number format of the first operand that has floating-point numbers."""
-    first = next((layout.dtype for layout in layouts if layout.dtype.is_floating_point), None)
-    return str(first).removeprefix("torch.")
+def _operand(layouts: Iterable[Layout]) -> Layout | None:
+    """The first operand that has floating-point numbers."""
+    return next((layout for layout in layouts if layout.dtype.is_floating_point), None)
 
 
 # ---- devices
@@ -85,6 +91,7 @@ def on_gpu(name: str, work: Callable[[Op], Work]) -> Costs:
         own, one = work(op), of_family.get(op.family, card)
         efficiency = one.implicit_gemm.value if op.family == "convolution" else one.gemm.value
         algorithm, rate = Algorithm("default", own.scratch), one.rate(own.format, efficiency)
+        rate *= one.busy(own.flops, own.outputs)
         return (one.roofline(algorithm, own.flops, rate, own.nbytes, own.launches),)
 
     return card.costs(name, choose)

@@ -14,7 +14,11 @@ from minidnn.costs.profiles import ARCHITECTURES, PROFILES, short
 from minidnn.costs.roofline import Bytes, Number, PcieSlot
 from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device
+from minidnn.memory.parts.split import part_of, refused
 from minidnn.program import Algorithm, Op, Pass, Tensor
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import as_cuda
+from minidnn.zoo import load
 from tests.support.paths import NET_FILES
 
 
@@ -124,6 +128,36 @@ def test_copies_take_their_bandwidth_from_ops_that_memory_binds():
     assert orin.drag[0] > 0.6, "a copy within the memory reads and writes it"
     all_of_it = replace(gpu, link_out=Number(1e12, "faster than its memory"))
     assert all_of_it.costs("any").choices(RELU)[0].drag[0] == pytest.approx(costs.MOST_DRAG, rel=0.01)
+
+
+def test_a_small_product_leaves_multiprocessors_without_work():
+    """Blocks of 128 x 128 outputs and sums of 2048 products, on rtx3060's 28 multiprocessors."""
+    gpu = costs.gpu("rtx3060")
+    assert gpu.busy(flops=2 * 1024 * 4 * 2**14, outputs=4 * 2**14) == pytest.approx(4 / 28), "four blocks"
+    assert gpu.busy(flops=2 * 3 * 2048 * 4 * 2**14, outputs=4 * 2**14) == pytest.approx(12 / 28), "in three sums each"
+    assert gpu.busy(flops=2 * 2048 * 10, outputs=10) == pytest.approx(1 / 28), "a block, though not a whole one"
+    assert gpu.busy(flops=2e12, outputs=10**8) == 1 == costs.gpu("titan_x").busy(flops=100, outputs=10)
+    small = convolution(n=1, c=512, k=512, size=7)  # 49 x 512 outputs, sums of 4608
+    blocks = 49 * 512 / 2**14 * 4608 / 2048
+    rate = gpu.rate("float32", gpu.implicit_gemm.value) * blocks / 28
+    assert gpu.choices(small)[0].seconds == pytest.approx(small.flops / rate + gpu.launch_latency.value)
+
+
+@pytest.mark.parametrize("name", ["t4", "h100:tf32", "rtx4090"])
+def test_a_part_never_takes_less_than_its_share_of_the_seconds(name):
+    """Whichever op, of any algorithm, in 2 to 16 parts. Some take far more."""
+    program = programs(load("resnet50").with_batch(16), None, ("TRAIN",), fuses=as_cuda)["TRAIN"]
+    device, most = costs.profile(name), 0.0
+    for op in program.ops:
+        if refused(program, op, 16) is not None:
+            continue
+        whole = {c.algorithm.name: c.seconds for c in device.choices(op)}
+        for rows in (8, 2, 1):
+            for c in device.choices(part_of(op, (0, rows))):
+                more = c.seconds / (whole[c.algorithm.name] * rows / 16)
+                assert more >= 1 - 1e-9, (op, rows)
+                most = max(most, more)
+    assert most > 4
 
 
 def test_workspace_by_hand():

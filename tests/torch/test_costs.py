@@ -80,8 +80,9 @@ def test_a_gpu_takes_its_roofline_and_the_caller_no_time():
     (op,) = of_kind(capture, "inner_product.addmm")
     (choice,) = known.choices(op)
     assert choice.algorithm.workspace == 5
+    busy = 512 * 512 / card.tile.value / card.multiprocessors.value
     assert choice.seconds == pytest.approx(
-        op.flops / (card.peak_flops.value * card.gemm.value) + card.launch_latency.value
+        op.flops / (card.peak_flops.value * card.gemm.value * busy) + card.launch_latency.value
     )
     assert known.memory == profile("rtx4090").memory and known.origin == "profile"
     assert known.choices(capture.program.ops[-1])[0].seconds == 0.0
