@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from minidnn import sizes
-from minidnn.costs.costs import MOST_DRAG, Choice, Costs, remembering, traffic
+from minidnn.costs.costs import MOST_DRAG, READ_TWICE, Choice, Costs, remembering, traffic
 from minidnn.costs.host import assumed
 from minidnn.formats import TF32
 from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
 
 LEAST, MOST = 1e-30, 1e30  # of the numbers in a profile
+TRANSFORMED = 4  # kernels of "fast" that changes layouts: one for each of x, y and w, and the product
 # Bytes per second of one lane of PCI Express, each way, by generation: 8, 16 and 32 GT/s, of which 128/130 are data.
 LANE = {"3": 8e9 / 8 * 128 / 130, "4": 16e9 / 8 * 128 / 130, "5": 32e9 / 8 * 128 / 130}
 
@@ -164,15 +165,19 @@ class GPU:
 
         return Choice(algorithm, seconds, (lost(self.link_out.value), lost(self.link_in.value)))
 
-    def choice(self, op: Op, algorithm: Algorithm, efficiency: float, nbytes: float | None = None) -> Choice:
+    def choice(
+        self, op: Op, algorithm: Algorithm, efficiency: float, nbytes: float | None = None, launches: int = 1
+    ) -> Choice:
         """The choice of an algorithm for an op.
 
         efficiency: the fraction of the float32 peak that the algorithm reaches
-        nbytes:     the bytes that it moves; None: the least that its kernels move"""
+        nbytes:     the bytes that it moves; None: the least that its kernels move
+        launches:   its kernels, one after another; an op that reads some tensors twice has one more"""
         product = op.family in ON_TENSOR_CORES
         rate = self.rate(op.reads[0].dtype if product else None, efficiency)
         rate *= self.busy(op.flops, op.writes[0].size) if product else 1.0
-        return self.roofline(algorithm, op.flops, rate, traffic(op) if nbytes is None else nbytes)
+        launches += op.kind in READ_TWICE
+        return self.roofline(algorithm, op.flops, rate, traffic(op) if nbytes is None else nbytes, launches)
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
         """The op's algorithms with their seconds; the first is the default."""
@@ -182,8 +187,10 @@ class GPU:
         if not _transformable(op.attrs):
             return (slow,)
         space = self._workspace(op)
-        # the transformed tensors, which fill the workspace, are written once and read once
-        return (slow, self.choice(op, Algorithm("fast", space), self.fast.value, op.nbytes + 2 * space))
+        # The transformed tensors, which fill the workspace, are written once and read once. Where "fast" was fitted to
+        # steps with Fourier and Winograd, their kernels' launches are in its efficiency.
+        launches = TRANSFORMED if self.workspace_of == "plain" else 1
+        return (slow, self.choice(op, Algorithm("fast", space), self.fast.value, op.nbytes + 2 * space, launches))
 
     def _workspace(self, op: Op) -> int:
         x, y, w = _CONVOLUTIONS[op.kind](op)
