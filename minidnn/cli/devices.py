@@ -22,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn devices",
         "minidnn devices cuda:1 --json",
         "minidnn devices --disk /scratch",
+        "minidnn devices cuda --profile card.yaml",
     )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
@@ -31,6 +32,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--link", metavar="FILE.yaml", help=text)
     text = "measure the disk of this folder, and keep its speed for plans that use it; only this"
     parser.add_argument("--disk", metavar="PATH", help=text)
+    text = "measure all numbers of the GPU's profile, and write it; --gpu FILE.yaml takes it elsewhere"
+    parser.add_argument("--profile", metavar="FILE.yaml", help=text)
     common(parser, "json")
 
 
@@ -43,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.link:
         return _measured_link(args)
+    if args.profile:
+        return _measured_card(args)
     if args.disk:
         disk = _measured_disk(args.disk)
         if args.json:
@@ -159,6 +164,43 @@ def _measured_link(args: argparse.Namespace) -> int:
         table.dump(document)
     else:
         report.show_link(document)
+    return 0
+
+
+def _measured_card(args: argparse.Namespace) -> int:
+    """Measure the numbers of a GPU's profile, and write it."""
+    from minidnn.backends import open_device
+    from minidnn.backends.cuda.at_hand import at_hand
+    from minidnn.costs.profiles import text
+    from minidnn.errors import InvalidInput
+    from minidnn.files.replace import replacing, unwritable
+    from minidnn.measuring.card import card, changes
+    from minidnn.report import devices as report
+    from minidnn.report import table
+    from minidnn.results.times import MeasuredCard, NumberRow
+
+    path, name = Path(args.profile), args.name or "cuda"
+    if problem := unwritable(path, ".yaml", ".yml"):
+        raise InvalidInput(f"--profile {args.profile}: {problem}")
+    if name.partition(":")[0] != "cuda":
+        raise InvalidInput(f"--profile: {name} has no profile, since only GPUs have one; --profile goes with cuda")
+    device = open_device(name, tf32=False)
+    base = at_hand(int(name.partition(":")[2] or 0))
+    source = f"measured by `minidnn devices --profile` on {device.description}"
+    result = card(base, device, None if base.tensor is None else open_device(name, tf32=True), source)
+    with replacing(path) as file:
+        file.write(text(result))
+    document = MeasuredCard(
+        rows=[
+            NumberRow(profile_field=number, assumed_value=before, measured_value=after)
+            for number, (before, after) in changes(base, result).items()
+        ],
+        device=device.name, description=device.description, file=str(path),
+    )  # fmt: skip
+    if args.json:
+        table.dump(document)
+    else:
+        report.show_card(document)
     return 0
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from minidnn.costs.costs import Costs
-from minidnn.costs.roofline import GPU
+from minidnn.costs.roofline import GPU, Bytes, Number, PcieSlot
 from minidnn.errors import BadInput, near
 
 PROFILES = Path(__file__).with_name("gpus")
@@ -116,6 +117,18 @@ def checked(data: Any, source: str) -> GPU:
             for e in error.errors()
         )
         raise ProfileError(f"{source}: " + "; ".join(wrong)) from None
+
+
+def text(card: GPU) -> str:
+    """The text of a card's file; whether TF32 is allowed is not in it."""
+    lines = [f"title: {json.dumps(card.title)}", f"workspace_of: {card.workspace_of}"]
+    if card.called:
+        lines.append(f"called: {json.dumps(card.called)}")
+    for name, each in vars(card).items():
+        if isinstance(each, Number | Bytes | PcieSlot):
+            value = f"{each.value:.5g}" if isinstance(each, Number) else each.value
+            lines.append(f"{name}: {{value: {value}, source: {json.dumps(each.source)}}}")
+    return "\n".join([*lines, ""])
 
 
 def content(path: Path) -> Any:

@@ -81,6 +81,20 @@ def show_link(row: Row) -> None:
     say(f"link: {row['file']}")
 
 
+def show_card(row: Row) -> None:
+    """Print the numbers of a card's profile that were measured, beside those that it had."""
+    lines = [
+        [
+            r["profile_field"],
+            "–" if r["assumed_value"] is None else f"{r['assumed_value']:.4g}",
+            f"{r['measured_value']:.4g}",
+        ]
+        for r in row["rows"]
+    ]
+    plain(["number", "its profile", "measured"], lines, f"{row['device']}: {row['description']}")
+    say(f"profile: {row['file']}; plans take it with --gpu {row['file']}")
+
+
 def show_disk(row: Row) -> None:
     """Print the measurements of a disk."""
     how = "direct" if row["direct"] else "through the system's cache"

@@ -14,7 +14,7 @@ from minidnn.results.ranks import Scaling
 from minidnn.results.record import VERSION, Document, Record
 from minidnn.results.runs import Predictions, Testing, Training
 from minidnn.results.summary import Summary
-from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, MeasuredLink, Profile
+from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, MeasuredCard, MeasuredLink, Profile
 
 __all__ = ["DOCUMENTS", "VERSION", "Document", "Record"]
 
@@ -22,7 +22,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     str(model.model_fields["kind"].default): model
     for model in (
         Summary, Plans, SavedPlan, Comparison,
-        Cards, Frontier, Board, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredLink,
-        Training, Testing, Predictions, Contents, Conversion, Packing,
+        Cards, Frontier, Board, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredCard,
+        MeasuredLink, Training, Testing, Predictions, Contents, Conversion, Packing,
     )
 }  # fmt: skip

@@ -188,6 +188,24 @@ class MessagesRow(Record):
     fitted_seconds: float = Field(description="the same by the numbers of the link")
 
 
+class NumberRow(Record):
+    """A number of a GPU's profile that was measured."""
+
+    profile_field: str = Field(description="the name of a number in a profile")
+    assumed_value: float | None = Field(description="what the profile of this card has; null where it has none")
+    measured_value: float = Field(description="what the card at hand shows")
+
+
+class MeasuredCard(Document):
+    """`minidnn devices --profile`: the profile of the GPU at hand, measured."""
+
+    kind: Literal["card"] = "card"
+    rows: list[NumberRow]
+    device: str
+    description: str
+    file: str
+
+
 class MeasuredLink(Document):
     """`minidnn devices --link`: the link between the ranks that a launcher has started."""
 

@@ -59,9 +59,10 @@ class CardFacts:
     shared: bool = False
 
 
-def at_hand() -> GPU:
-    """The profile of this machine's first GPU. Raises CudaUnavailable if there is none."""
-    card = find_driver().cards[0]
+def at_hand(number: int = 0) -> GPU:
+    """The profile of this machine's GPU of that number, which is there. Raises CudaUnavailable if there is no GPU."""
+    cards = find_driver().cards
+    card = next((card for card in cards if card.number == number), cards[0])
     return profile(card, _card_facts(card.number))
 
 
