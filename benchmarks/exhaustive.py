@@ -33,7 +33,7 @@ from tests.support.exhaustive import tried
 from tests.support.exhaustive.nets import DEVICES, NETS, at_random, device, training
 
 PARTS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.45)
-MOST = 400_000  # combinations of decisions
+MOST = 120_000  # combinations of decisions about one net, of each of two kinds
 POLICY = "best@1"
 HEADINGS = ["net", "ops", "device", "link", "decisions", "plans", "evaluated", "budgets", "kept", "largest gap", "at"]
 
@@ -108,7 +108,7 @@ def summary(cases: Sequence[Sequence[Row]]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--networks", default=",".join(NETS), help=f"some of {', '.join(NETS)}")
-    parser.add_argument("--random", type=int, default=8, metavar="N", help="nets at random besides")
+    parser.add_argument("--random", type=int, default=4, metavar="N", help="nets at random besides")
     parser.add_argument("--most", type=int, default=MOST, help="combinations of decisions about one net")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
