@@ -58,8 +58,8 @@ def test_a_plan_that_is_known_stays_unless_another_is_quicker():
 
 @pytest.mark.slow
 def test_best_is_near_the_quickest_plan_of_all():
-    found = list(rows("chain", NETS["chain"], "h100", 0.3, False, PLANS, (0.6,)))
-    assert [gap(row) for row in found] == [pytest.approx(0, abs=NEAR)] and found[0]["plans"] > 1000
+    found = list(rows("chain", NETS["chain"], "h100", 0.3, False, FEW, (0.6,)))
+    assert [gap(row) for row in found] == [pytest.approx(0, abs=NEAR)] and found[0]["plans"] > 100_000
 
 
 @pytest.mark.extended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,9 +14,10 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.index import Index
 from minidnn.memory.joint.linear import Solver
+from minidnn.memory.plan import complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.ours.liveness import liveness
-from minidnn.memory.policies.papers.poet import NODES, NoPlan, planned, poet
+from minidnn.memory.policies.papers.poet import NODES, NoPlan, candidate, planned, poet, quick
 from minidnn.memory.policies.papers.poet_program import HIDDEN, Stages
 from minidnn.memory.policies.plan_file import described
 from minidnn.memory.policies.shared import probe
@@ -204,3 +206,15 @@ def test_a_search_that_ends_without_a_plan_says_so(monkeypatch):
     monkeypatch.setattr(sys.modules[poet.__module__], "NODES", 0)
     with pytest.raises(NoPlan, match="no plan of TRAIN was found within 0 nodes"):
         poet(PROGRAMS["residual"](), costs(), 349440)
+
+
+def test_who_asks_several_policies_gets_its_plan_or_liveness_s_and_knows_whether_that_is_quick(monkeypatch):
+    program, device = tiny(1e9)
+    assert quick(program, device) and not quick(chain(30), costs())
+    whole = probe.arena(program, device, liveness(program, device, 0, "p"))
+    for most, decide in ((None, poet), (1, partial(liveness, algorithms="p"))):
+        if most is not None:
+            monkeypatch.setattr(sys.modules[poet.__module__], "MOST", most)
+        plans = [found(program, device, whole * 9 // 10) for found in (candidate, decide)]
+        once, twice = (described(program, complete(program, device, plan)) for plan in plans)
+        assert once == twice
