@@ -51,11 +51,11 @@ def rows(
     program, costs = training(body), device(gpu, link, fastest)
     whole = planned(program, WHOLE, costs, 1 << 60)
     assert whole is not None
-    budgets = [int(whole[1] * part) for part in parts]
+    budgets = [int(whole.arena * part) for part in parts]
     begin = time.process_time()
     found = [planned(program, POLICY, costs, budget) for budget in budgets]
     planning = (time.process_time() - begin) / len(budgets)
-    known = {budget: inf if plan is None else plan[0] for budget, plan in zip(budgets, found, strict=True)}
+    known = {budget: inf if plan is None else plan.seconds for budget, plan in zip(budgets, found, strict=True)}
     quickest = dict(known)
     ways = tried(program, costs, most)
     begin = time.process_time()

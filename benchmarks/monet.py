@@ -122,7 +122,7 @@ def rows(network: str, fused: bool) -> Iterator[Row]:
     program, costs = train(network, published.batch, as_cuda if fused else None), profile(GPU)
     found = planned(program, WHOLE, costs, 1 << 62)
     assert found is not None
-    seconds, whole, _ = found
+    seconds, whole = found.seconds, found.arena
     ways = {"alone": Ours(program, costs, copies=False), "joint": Ours(program, costs, copies=True)}
     for by in ("part", "bytes"):
         for gb, theirs in published.overhead.items():

@@ -64,6 +64,8 @@ class Descents:
         """The outcome of the best decisions found, which the evaluator then has; None: none keep the limit. The search
         ends where they take at most `enough` seconds."""
         ev, r = self.evaluator, random.Random(0)
+        if not self.moves:
+            return self.repair.within(limit)
         begin, evaluations = ev.evaluations, WORK // len(ev.index.ops)
         best = self._descended(limit, r) or (inf, ev.save())
         while (share := (ev.evaluations - begin) / evaluations) < KICKED and best[0] > enough:

@@ -66,6 +66,13 @@ def test_no_decisions_keep_a_limit_below_what_every_plan_needs(monkeypatch):
     assert descents.improve(descents.evaluator.base, 0.0) is None
 
 
+def test_a_program_without_decisions_is_as_it_is(monkeypatch):
+    descents, limit = begun("chain", 1.0)
+    known = descents.evaluator.evaluate(limit)
+    monkeypatch.setattr(descents, "moves", [])
+    assert descents.improve(limit, 0.0) == known
+
+
 def test_a_plan_far_from_the_bounds_answer_is_found_and_long_programs_are_left_alone(monkeypatch):
     program, slow = training(NETS["chain"]), device("h100", 0.3)
     made = Planner(program, slow)
