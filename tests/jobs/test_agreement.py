@@ -79,7 +79,7 @@ def trained(policy, ranks, **given):
 
 
 @pytest.mark.parametrize("measured", ["estimated", "measured"])
-@pytest.mark.parametrize("ranks", [None, 2, 4])
+@pytest.mark.parametrize("ranks", [None, 2, pytest.param(4, marks=pytest.mark.extended)])
 def test_what_is_planned_runs(case, ranks, measured):
     profiled(ranks)
     different = set()

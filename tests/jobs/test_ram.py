@@ -169,6 +169,7 @@ def test_a_policy_that_copies_to_the_host_is_held_to_both_parts_together(settled
         deep(policy="vdnn_all:m", ram=whole.total - 2**20)
 
 
+@pytest.mark.extended
 def test_a_disk_is_used_where_that_is_quicker(settled, tmp_path):
     whole, _, values = trained(deep(policy="liveness:p"))
     limit = whole.total - whole.plan // 2

@@ -23,12 +23,15 @@ def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:
     return bool(np.all(np.abs(got - want) <= TOLERANCE * max(1.0, float(np.abs(want).max(initial=0)))))
 
 
+MANY = 50  # reads of an op: merged parts
+
+
 def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
     """(example, tensor): the kind's examples in which one tensor has values that are not finite: one, some or all."""
     found = []
     for e in by_kind(kind):
         random = np.random.default_rng(0)
-        for t in e.op.reads:
+        for t in e.op.reads if len(e.op.reads) < MANY else (*e.op.reads[:2], *e.op.reads[-2:]):  # the rest are alike
             if t.dtype != "float32" or t.size > 1 << 14:
                 continue
             some, linear = -(-t.size // 9), kind.startswith(("convolution", "inner_product"))

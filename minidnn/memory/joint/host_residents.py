@@ -43,9 +43,13 @@ class HostResidents:
         small: int = SMALL,
         tell: Callable[[str], object] = lambda text: None,
         search: bool = True,
+        descend: bool = True,
     ) -> None:
-        """`small`, `tell`, `search`: as for Planner. Raises as it does."""
+        """`small`, `tell`, `search`: as for Planner. Raises as it does.
+
+        descend: whether the plan of a short program ends in descents (descents.py)"""
         self.program, self.costs, self.small, self.tell, self.search = program, costs, small, tell, search
+        self.descend = descend
         self.index = Index(program, costs, small)
         self.movable = program.movable if costs.staging is None else frozenset()  # a ring is there to pin less
         self.trains = any(op.during is Pass.BACKWARD for op in program.ops)
@@ -89,8 +93,8 @@ class HostResidents:
 
     def _descended(self, found: Candidate | None, budget: int) -> Candidate | None:
         """A quicker plan with the same tensors on the host, if descents lead to one."""
-        if found is None:
-            return None
+        if found is None or not self.descend:
+            return found
         host_resident = found.plan.host_resident
         result = self.planner(host_resident).descended(budget, found)
         return replace(result, plan=replace(result.plan, host_resident=host_resident))

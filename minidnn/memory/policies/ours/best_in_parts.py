@@ -24,7 +24,7 @@ from minidnn.program import Program
 
 LOOKED = 6  # candidates that the bound does not exclude: those whose ops take least seconds
 PLANNED = 2  # candidates that are planned; of short ones, more
-LONG = 300  # ops of a candidate that counts as one
+LONG, SHORT = 300, 0.5  # ops of a candidate that counts as one; what a short one counts as
 MISSING = 0.5  # of the bytes that a candidate leaves free: plans lack so many, about, for tensors are whole there
 PAYS = 0.995  # of the step's seconds so far: a bound below this is worth a plan
 
@@ -48,8 +48,8 @@ def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: T
             break
         if bound >= seconds * PAYS:
             continue
-        spent += min(1.0, len(one.ops) / LONG)
-        result = HostResidents(one, costs, tell=partial(_reporting, tell, one)).within(budget)
+        spent += min(1.0, max(SHORT, len(one.ops) / LONG))
+        result = HostResidents(one, costs, tell=partial(_reporting, tell, one), descend=False).within(budget)
         if result is not None and result.seconds < seconds:
             best, seconds = Candidate(replace(result.with_bound, program=one), result.seconds), result.seconds
     return best
