@@ -72,5 +72,5 @@ def _replaced(program: Program, becomes: Mapping[Op, Op | None]) -> Program:
 
 def kinds(program: Program) -> list[str]:
     """The kinds of fused ops in a program, sorted, each once. Small ops that became one give the same bits as before,
-    so their kinds are not among these."""
-    return sorted(KINDS & {op.kind for op in program.ops})
+    so their kinds are not among these. An op in parts counts as the one that it is a part of."""
+    return sorted(KINDS & {(op if op.part is None else op.part.origin).kind for op in program.ops})

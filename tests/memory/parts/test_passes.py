@@ -24,7 +24,7 @@ from minidnn.memory.policies.shared.recompute import Repeatable
 from minidnn.memory.proof.parts import wrong_parts
 from minidnn.program import Algorithm, Op, Pass, Program, SplitRegion, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import as_cuda
+from minidnn.programs.fusion import as_cuda, kinds
 from minidnn.zoo import load
 from tests.support.op_examples import Example, Maker, attrs, compiled, expected, run
 from tests.support.paths import NET_FILES
@@ -232,3 +232,10 @@ def test_both_passes_take_the_seconds_of_the_op():
         parts = [part_of(one, (i, i + 2), e.op) for one in ones for i in (0, 2, 4)]
         if parts and e.op.reads[0].size > 500:
             assert 5.9 < sum(share(one, 6.0, 0.0) for one in parts) < 7.5, e.name
+
+
+def test_a_snapshot_names_the_fused_ops_of_a_program_in_parts_as_those_of_the_whole():
+    program = residual(as_cuda)
+    made = parted(program, regions(program, largest(program) // 20, 2))
+    assert "batch_norm.backward_scale_relu" in kinds(program) and kinds(made) == kinds(program)
+    assert not {op.kind for op in made.ops} >= set(kinds(program))
