@@ -121,7 +121,11 @@ def test_a_lost_wait_is_noticed(net, given, tmp_path):
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("net", "given"),
-    [("gpt", {"budget": "60%"}), ("gpt", {"budget": "60%", **RING}), ("cnn", {"policy": "vdnn_all", **RING, "disk": "."})],
+    [
+        ("gpt", {"budget": "60%"}),
+        ("gpt", {"budget": "60%", **RING}),
+        ("cnn", {"policy": "vdnn_all", **RING, "disk": "."}),
+    ],
     ids=str,
 )
 def test_each_lost_wait_is_noticed(net, given, tmp_path):
