@@ -67,8 +67,7 @@ def picture(document: Row, title: str, note: str) -> str:
     """An SVG file. A line stays at a plan's seconds up to the bytes of the next quicker plan."""
     rows, bounds = document["rows"], [(b["budget_bytes"], b["bound_seconds"]) for b in document["bounds"]]
     least = min((s for _, s in bounds), default=0.0)
-    ours = [r["step_seconds"] for r in rows if r["policy"] == BUDGETED]
-    top = min(max(HIGHEST * least, 1.05 * max(ours, default=0)), 1.05 * max(r["step_seconds"] for r in rows))
+    top = min(HIGHEST * least, 1.05 * max(r["step_seconds"] for r in rows))
     beyond = (bounds[-1][0] - bounds[0][0]) * 0.04
     colours = coloured(r["policy"] for r in rows)
     lines = {
