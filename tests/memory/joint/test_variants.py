@@ -75,8 +75,8 @@ def judged(seed: int) -> list[bool]:
 @pytest.mark.extended
 def test_no_plan_of_a_random_net_is_below_its_bound(monkeypatch):
     monkeypatch.setattr(regions, "LEAST", SMALL)
-    plans = [parts for seed in range(6) for parts in judged(seed)]
-    assert len(plans) > 200 and sum(plans) > 80, "plans, and of them those in parts"
+    plans = [parts for seed in range(4) for parts in judged(seed)]
+    assert len(plans) > 130 and sum(plans) > 50, "plans, and of them those in parts"
 
 
 def test_best_is_in_parts_where_these_shrink_workspaces_alone(monkeypatch):
