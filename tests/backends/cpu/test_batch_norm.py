@@ -15,6 +15,7 @@ from minidnn.backends.cpu.native.binding import NAME
 from minidnn.programs.fusion import kinds
 from minidnn.programs.fusion.normalization import KINDS
 from tests.support.cpu_step import feed, machine, persistent
+from tests.support.differences import check_differences
 from tests.support.op_examples import Example, Maker, attrs, compiled, run, scaled
 
 EPS = 1e-5
@@ -93,15 +94,7 @@ def test_the_gradients_are_forward_s_differences(device, relu):
         u = (x - x.mean(0)) / np.sqrt(x.var(0) + EPS) * gamma + beta
         return float((dy * (np.maximum(u, 0) if relu else u)).sum())
 
-    values, step = [t.astype(np.float64) for t in (x, gamma, beta)], 1e-6
-    for value, gradient in zip(values, got, strict=True):
-        for i in np.ndindex(value.shape):
-            ends = []
-            for sign in (1, -1):
-                value[i] += sign * step
-                ends.append(objective(values))
-                value[i] -= sign * step
-            assert abs((ends[0] - ends[1]) / (2 * step) - gradient[i]) < 2e-5, (i, gradient.shape)
+    check_differences(objective, (x, gamma, beta), got)
 
 
 def test_backward_is_sure_of_what_forward_let_through(device):

@@ -60,14 +60,14 @@ def _ranked(
 ) -> list[tuple[float, float, Program]]:
     """(the bound where a part of the free bytes is missing, the bound, the candidate), the most promising first."""
     result: list[tuple[float, float, Program]] = []
-    able = ((shortest(one, costs), one) for one in candidates(program) if needed(one) <= budget)
-    for least, one in sorted(able, key=lambda each: each[0]):
+    able = [(shortest(one, costs), needs, one) for one in candidates(program) if (needs := needed(one)) <= budget]
+    for least, needs, one in sorted(able, key=lambda each: each[0]):
         if least >= seconds * PAYS or len(result) == LOOKED:
             break
         tell(f"the bound in {one.parts[0].count} parts")
         lower = LowerBound(Index(one, costs))
         if (bound := lower.at(budget)) is not None and bound.seconds < seconds * PAYS:
-            less = lower.at(budget - int((budget - needed(one)) * MISSING))
+            less = lower.at(budget - int((budget - needs) * MISSING))
             result.append((inf if less is None else less.seconds, bound.seconds, one))
     return sorted(result, key=lambda each: each[:2])
 
