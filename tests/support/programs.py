@@ -75,7 +75,7 @@ class Builder:
                     verb, reads = "backward_data", (self.weights[name], dy)
                 if kind == "relu":
                     reads, inplace = (self.out[name], dy), ((dy, dx),)
-                if kind == "eltwise":
+                if kind in ("eltwise", "permute"):
                     reads = (dy,)
                 ops.append(
                     Op(f"{name}.{verb}.{k}", f"{kind}.{verb}", name, Pass.BACKWARD, reads, (dx,), None, inplace, 2000)
@@ -213,6 +213,20 @@ def random_graph(seed: int, layers: int = 12) -> Program:
     ends = [x for x in blobs if x not in read]
     b.add("fc", "inner_product", b.add("all", "concat", *ends), size=4)
     return b.program(updates=r.random() < 0.7)
+
+
+def permuted(seed: int, layers: int = 10) -> Program:
+    """A random DAG of convolutions, and of permutations, whose inputs backward does not read."""
+    r = random.Random(seed)
+    b, read = Builder(64), set()
+    blobs = [b.add("stem", "convolution", "data", size=r.choice([32, 64, 96]))]
+    for i in range(layers):
+        kind = r.choice(["convolution", "permute", "permute"])
+        bottoms = r.sample(blobs[-3:], min(len(blobs), r.choice([1, 1, 2]) if kind == "permute" else 1))
+        read.update(bottoms)
+        blobs.append(b.add(f"{kind}{i}", kind, *bottoms, size=r.choice([16, 32, 64, 128])))
+    b.add("fc", "inner_product", b.add("all", "concat", *(x for x in blobs if x not in read)), size=4)
+    return b.program()
 
 
 def wild_graph(seed: int, layers: int = 10) -> Program:

@@ -20,6 +20,8 @@ plan, with the plan's own values for the variables:
     D[w] >= seconds of its ops             with algorithms between the leanest and the fastest; less what copies drag
     sum of D >= sum of seconds + reruns    up to each window; a run counts at the last point that can want it
     runs of an op >= sum of r              over the gaps of one of its results: they lie apart in time
+    held + copied + run again >= r         for each tensor that the run needs behind its uses (chains.py)
+    no algorithm                           whose workspace does not fit beside its op's operands
     A[w] - A[w-1] <= bandwidth * D[w]      bytes copied out; at most those that were written by then
     P[w] - P[w-1] <= bandwidth * D[w]      bytes copied in; at least those of gaps that have ended
     seconds of both <= share * D[w]        of copies alone; share: the parts of their rates that both keep while both
@@ -37,8 +39,8 @@ at least because ops wait for them. The larger of both is the bound.
 
 Variables belong to gaps, not to pairs of an op and a tensor, so the program grows with the number of ops. Every
 simplification makes the bound lower, never higher. Tensors may be there in part. Latencies cost nothing. Small tensors
-take no bytes between their uses. The tensors that a rerun reads and writes take none at all. Only the worst ops of each
-window have a row for their live bytes.
+take no bytes between their uses. What a rerun reads takes none if an op reads it later, and what it writes takes none.
+Only the worst ops of each window have a row for their live bytes.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ WINDOWS = 200
 WHOLE = 600  # decisions of a program whose bound may be an integer program's: VGG-19 in 4 parts has 526, ResNet-50 619
 NODES = 100  # of its search, at most
 EXACT = 1e-3  # part by which it may miss its own optimum
+ROUNDING = 1e-9  # part by which sums of bytes may be wrong
 WORST = 2  # ops of each window with a row for their live bytes
 
 
@@ -75,6 +78,7 @@ class Relaxed:
 
     keep, offload, recompute: {gap: the part of the tensor that has this fate there}
     faster: for each op, the parts of its run that its algorithms take, without the leanest
+    behind: {tensor that a run again needs behind its uses: the parts (held, copied back)}; the rest runs again
     on_device: {persistent tensor: the part of it that lives on the device}
     """
 
@@ -83,6 +87,7 @@ class Relaxed:
     offload: Mapping[Gap, float]
     recompute: Mapping[Gap, float]
     faster: Sequence[Sequence[float]]
+    behind: Mapping[Tensor, tuple[float, float]]
     on_device: Mapping[Tensor, float]
 
 
@@ -122,7 +127,7 @@ class LowerBound:
         seconds = result.bound * MS
         bound = Bound(seconds, price * MS / MB) if seconds >= least else Bound(least, 0.0)
         on_device = {t: value[v] for t, v in self._rows.on_device.items()}
-        return Relaxed(bound, keep, offload, recompute, faster, on_device)
+        return Relaxed(bound, keep, offload, recompute, faster, self._rows.behind.parts(value), on_device)
 
     def closest(self, budget: int) -> Bound | None:
         """`at`, or for short programs the closer one of `at_whole`."""
@@ -155,6 +160,10 @@ class LowerBound:
         return max(least, int(result.bound * MB))
 
     def _limit(self, solver: Solver, megabytes: float) -> None:
-        """Limit the live bytes."""
-        for row, base in self._rows.memory:
+        """Limit the live bytes. An algorithm that does not fit beside its op's operands is no choice, not in part."""
+        rows = self._rows
+        for row, base in rows.memory:
             solver.limit(row, megabytes - base)
+        for needs, several, choices in zip(rows.needs.tolist(), rows.faster, rows.index.choices, strict=True):
+            for v, c in zip(several, choices[1:], strict=True):
+                solver.cap(v, float(needs + c.algorithm.workspace / MB <= megabytes * (1 + ROUNDING)))

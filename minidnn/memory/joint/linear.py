@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,8 @@ class Answer:
 class Rows:
     """A program to be minimised: variables with costs and bounds, and rows low <= sum of terms <= high."""
 
+    large: float  # more than any running sum
+
     def __init__(self) -> None:
         self.cost: list[float] = []
         self.low: list[float] = []
@@ -70,6 +72,13 @@ class Rows:
         self.row_low.append(low)
         self.row_high.append(high)
         return len(self.row_low) - 1
+
+    def sum(self, before: int | None, terms: Sequence[tuple[int, float]], more: float = 0.0) -> int:
+        """A running sum: the one before, these terms and `more`. It stays within `large`."""
+        total = self.var(low=-self.large, high=self.large)
+        minus = [(v, -factor) for v, factor in terms]
+        self.row([(total, 1), *([] if before is None else [(before, -1.0)]), *minus], more, more)
+        return total
 
 
 class Solver:
@@ -107,13 +116,19 @@ class Solver:
         self.row_high[row] = high
         self.highs.changeRowBounds(row, float(self.row_low[row]), float(high))
 
+    def cap(self, variable: int, high: float) -> None:
+        """Change a variable's upper bound. The next `least` starts from the last solution."""
+        if self.high[variable] != high:
+            self.high[variable] = high
+            self.highs.changeColBounds(variable, float(self.low[variable]), float(high))
+
     def only(self, variable: int, high: float) -> None:
         """Minimise this variable, with this upper bound, and nothing else."""
         self.cost = np.zeros_like(self.cost)
-        self.cost[variable], self.high[variable] = 1.0, high
+        self.cost[variable] = 1.0
         everything = np.arange(len(self.cost), dtype=np.int32)
         self.highs.changeColsCost(len(everything), everything, self.cost)
-        self.highs.changeColBounds(variable, float(self.low[variable]), float(high))
+        self.cap(variable, high)
 
     def least(self) -> Answer | None:
         """The solution of the linear program; None if it has none. Raises Unsolved."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from minidnn.memory.joint.behind import MB, Behind
 from minidnn.memory.joint.dragged import Dragged, dragged
 from minidnn.memory.joint.index import LONG, Gap, Index, large, overwrites
 from minidnn.memory.joint.linear import Rows
@@ -15,7 +16,6 @@ from minidnn.memory.plan import Point
 from minidnn.memory.schedule import room
 from minidnn.program import Tensor
 
-MB = 1e6  # bytes of the unit that the program counts in
 MS = 1e-3  # seconds of the unit that it counts in
 
 
@@ -24,6 +24,9 @@ class BoundRows(Rows):
 
     memory:    (row of the live bytes at an op, their constant part in MB)
     over:      the variable of bytes beyond the budget, which `LowerBound.least` minimises; else it is 0
+    needs:     float64 (ops,), MB that each op takes at least, workspace apart: its operands, with all bytes shared that
+               may be, and all that lives on the device for the whole step
+    behind:    what runs again need of tensors behind their uses
     least:     MB that any plan takes, if time is no matter and tensors may be copied
     free:      host-resident tensors that may live on the device instead
     on_device: {tensor of `free` that is worth a decision: whether it lives on the device}; of a long program none, so
@@ -38,7 +41,7 @@ class BoundRows(Rows):
         self.out, self.back = (rate / MB * MS for rate in (costs.bandwidth_out, costs.bandwidth_in))
         self.most = sum(t.nbytes for t in index.program.tensors) / MB
         self.most += max(c[-1].algorithm.workspace for c in index.choices) / MB
-        self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in index.gaps) / MB  # more than all sums of bytes
+        self.large = 3 * self.most + 2 * sum(g.tensor.nbytes for g in index.gaps) / MB  # more than all sums of bytes
         slowest = sum(c[0].seconds for c in index.choices) / MS
         self.long = 100 * (slowest + self.most / self.out + self.most / self.back)  # ms: no bound is as large
         self.edges = _edges(index, windows)
@@ -54,9 +57,13 @@ class BoundRows(Rows):
         decided = [t for t in index.program.host_resident if t in free and t in worth] if len(index.ops) <= LONG else []
         self.on_device = {t: self.var(high=1, whole=True) for t in decided}
         self._gaps()
+        self.behind = Behind(self, index, self.recompute)
         self.elapsed = [self.var(1, high=self.long) for _ in self.edges[1:]]
         self.begin = self.var(1, high=self.long)  # before the first op
         self.gone, self.came = ([self.var(high=self.large) for _ in self.elapsed] for _ in range(2))
+        self.all_gone, self.all_came = self.gone, self.came  # with the copies of tensors behind their uses
+        if self.behind.chains:
+            self.all_gone, self.all_came = ([self.var(high=self.large) for _ in self.elapsed] for _ in range(2))
         self._time()
         self._copies()
         self.over = self.var(high=0)
@@ -89,15 +96,15 @@ class BoundRows(Rows):
     def _time(self) -> None:
         """Rows of elapsed time. A rerun may come long before its window, so reruns count in sums from the start."""
         reruns: dict[int, list[tuple[int, Point]]] = defaultdict(list)  # {window: (runs, maker)}
-        for maker, gaps in self._by_maker().items():
-            if len(gaps) == 1:
-                for g in gaps[0]:
-                    reruns[self.window[g.use]].append((self.recompute[g], maker))
+        for maker, sums in self._by_maker().items():
+            if len(sums) == 1:
+                for run, use in sums[0]:
+                    reruns[self.window[use]].append((run, maker))
                 continue
-            runs = self.var(high=max(map(len, gaps)))
-            for of_one in gaps:
-                self.row([(runs, 1), *((self.recompute[g], -1) for g in of_one)], low=0)
-            reruns[self.window[max(g.use for of_one in gaps for g in of_one)]].append((runs, maker))
+            runs = self.var(high=max(map(len, sums)))
+            for one in sums:
+                self.row([(runs, 1), *((run, -1) for run, _ in one)], low=0)
+            reruns[self.window[max(use for one in sums for _, use in one)]].append((runs, maker))
         for each in dragged(self.index):
             self._elapsed(each, reruns)
 
@@ -120,21 +127,28 @@ class BoundRows(Rows):
     def _dragged(self, w: int, drag: tuple[float, float]) -> list[tuple[int, float]]:
         """Less the time that the copies of a window take from its ops. Copies before the first op take nothing."""
         result = []
-        for total, rate, part in zip((self.gone, self.came), (self.out, self.back), drag, strict=True):
+        for total, rate, part in zip((self.all_gone, self.all_came), (self.out, self.back), drag, strict=True):
             if part:
                 result.append((total[w], -part / rate))
                 if w:
                     result.append((total[w - 1], part / rate))
-                elif total is self.came:
+                elif total is self.all_came:
                     result.append((self.begin, part))
         return result
 
-    def _by_maker(self) -> dict[Point, list[list[Gap]]]:
-        """{maker: for each of its results the gaps that a rerun could end}."""
-        result: dict[Point, dict[Tensor, list[Gap]]] = defaultdict(lambda: defaultdict(list))
-        for g in self.recompute:
-            result[self.index.maker[g.tensor]][g.tensor].append(g)
-        return {maker: list(gaps.values()) for maker, gaps in result.items()}
+    def _by_maker(self) -> dict[Point, list[list[tuple[int, Point]]]]:
+        """{maker: sums of (run, the point that wants it last); it runs again at least as often as each says}.
+
+        The gaps of one result lie apart, and before what is behind its uses. Different results may come of one run, as
+        may a result behind its uses for several chains."""
+        gaps: dict[Tensor, list[tuple[int, Point]]] = defaultdict(list)
+        for g, run in self.recompute.items():
+            gaps[g.tensor].append((run, g.use))
+        result: dict[Point, list[list[tuple[int, Point]]]] = defaultdict(list)
+        for t in dict.fromkeys([*gaps, *(t for t, _ in self.behind.again)]):
+            behind = self.behind.runs(t)
+            result[self.index.maker[t]] += [[*gaps[t], run] for run in behind] or [gaps[t]]
+        return result
 
     # ---- copies
 
@@ -167,19 +181,23 @@ class BoundRows(Rows):
                 first = index.writers[g.tensor][0] if index.writers[g.tensor] else 0
                 written[self.window[first]].append((leaves[g.tensor], g.tensor.nbytes / MB))
             self.row([(leaves[g.tensor], 1), (offload, -1)], low=0)
+        for t, back in self.behind.back.items():
+            if t in leaves:
+                self.row([(leaves[t], 1), (back, -1)], low=0)
         self._on_host(leaves)
         may = must = first_time = None
         for w, d in enumerate(self.elapsed):
-            may = self._sum(may, written[w], go[w])
+            may = self.sum(may, written[w], go[w])
             returned = [(self.offload[g], g.tensor.nbytes / MB) for g in ended[w]]
-            must = self._sum(must, [*returned, *less[w]], come[w])
+            must = self.sum(must, [*returned, *less[w]], come[w])
             crossing = zip(ended[w], returned, strict=True)
-            first_time = self._sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in self.given])
-            for total, rate in ((self.gone, self.out), (self.came, self.back)):
+            first_time = self.sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in self.given])
+            for total, rate in ((self.all_gone, self.out), (self.all_came, self.back)):
                 before = [(total[w - 1], -1.0)] if w else []
-                early = [(self.begin, -rate)] if not w and total is self.came else []
+                early = [(self.begin, -rate)] if not w and total is self.all_came else []
                 self.row([(total[w], 1), *before, *early, (d, -rate)], high=0)
-                self.row([(total[w], 1), *before], low=0)
+            for total in self.gone, self.came:
+                self.row([(total[w], 1), *([(total[w - 1], -1)] if w else [])], low=0)
             self._both_ways(w)
             self.row([(self.gone[w], 1), (may, -1)], high=0)
             self.row([(self.came[w], 1), (must, -1)], low=0)
@@ -189,13 +207,18 @@ class BoundRows(Rows):
         at_once = [self._from_host(t) for t, p in index.arrives.items() if p == 0]
         less_at_once = [(v, -factor) for _, terms in at_once for v, factor in terms]
         self.row([(self.begin, self.back), *less_at_once], low=sum(sure for sure, _ in at_once))
+        if self.behind.chains:
+            gone, came = self.behind.copies(self.window, leaves)
+            for every, total, copied in ((self.all_gone, self.gone, gone), (self.all_came, self.came, came)):
+                for w in range(len(every)):
+                    self.row([(every[w], 1), (total[w], -1), (copied[w], -1)], 0, 0)
 
     def _both_ways(self, w: int) -> None:
         """A row of what a window copies in both directions, if copies slow each other down."""
         if self.share >= 2:
             return
         terms = [(self.elapsed[w], -self.share), *([] if w else [(self.begin, -self.share)])]
-        for total, rate in ((self.gone, self.out), (self.came, self.back)):
+        for total, rate in ((self.all_gone, self.out), (self.all_came, self.back)):
             terms += [(total[w], 1 / rate), *([(total[w - 1], -1 / rate)] if w else [])]
         self.row(terms, high=0)
 
@@ -208,13 +231,6 @@ class BoundRows(Rows):
         terms = [(v, index.place(t) / MB) for t, v in leaves.items()]
         terms += [(on_device, -place(t, index.costs) / MB) for t, on_device in self.on_device.items()]
         self.row(terms, high=max(0, index.host_room) / MB - all_on_host)
-
-    def _sum(self, before: int | None, terms: Sequence[tuple[int, float]], more: float = 0.0) -> int:
-        """A running sum: the one before, these terms and `more`."""
-        total = self.var(low=-self.large, high=self.large)
-        minus = [(v, -factor) for v, factor in terms]
-        self.row([(total, 1), *([] if before is None else [(before, -1.0)]), *minus], more, more)
-        return total
 
     # ---- bytes
 
@@ -233,6 +249,9 @@ class BoundRows(Rows):
             ended[g.use].append((self.offload[g], size))
             if g.crosses and g.tensor not in self.given:
                 left[g.last + 1].append((self.offload[g], size))
+        for held, first, end, size in self.behind.holds:
+            change[first].append((held, size))
+            change[end].append((held, -size))
         for t, p in index.arrives.items():
             sure, terms = self._from_host(t)
             come[p] += sure
@@ -241,7 +260,8 @@ class BoundRows(Rows):
             change[0].append((on_device, t.nbytes / MB))
             change[index.uses[t][0]].append((on_device, -t.nbytes / MB))
             change[index.uses[t][-1] + 1].append((on_device, t.nbytes / MB))
-        self.least = self._least(base, discounts)
+        self.needs = self._needs(base, discounts)
+        self.least = float((self.needs + [c[0].algorithm.workspace / MB for c in index.choices]).max())
         chosen = self._worst(base, worst)
         stay = gone = came = None
         behind: list[list[tuple[int, float]]] = [[], [], []]
@@ -253,9 +273,9 @@ class BoundRows(Rows):
             if p not in chosen:
                 continue
             w = self.window[p]
-            stay = self._sum(stay, _joined(behind[0]))
-            gone = self._sum(gone, behind[1])
-            came = self._sum(came, behind[2], arrived)
+            stay = self.sum(stay, _joined(behind[0]))
+            gone = self.sum(gone, behind[1])
+            came = self.sum(came, behind[2], arrived)
             behind, arrived = [[], [], []], 0.0
             out = self.var(high=self.large)  # bytes that have left, and been copied out
             early = self.var(high=self.large)  # bytes that are back before their use
@@ -297,13 +317,12 @@ class BoundRows(Rows):
                     self.row([(v, 1) for v in maybe], high=1)
         return base, discounts
 
-    def _least(self, base: np.ndarray, discounts: Mapping[Point, Sequence[tuple[int, float]]]) -> float:
-        """The largest need of any op in MB: its operands and the leanest workspace, with all bytes shared that may
-        be."""
-        needs = base + [c[0].algorithm.workspace / MB for c in self.index.choices]
+    def _needs(self, base: np.ndarray, discounts: Mapping[Point, Sequence[tuple[int, float]]]) -> np.ndarray:
+        """The need of each op in MB, workspace apart, with all bytes shared that may be."""
+        needs = base.copy()
         for p, several in discounts.items():
             needs[p] += sum(factor for _, factor in several)
-        return float(needs.max())
+        return needs
 
     def _worst(self, base: np.ndarray, count: int) -> set[Point]:
         """The ops of each window that would have most live bytes if nothing left, with and without workspaces."""
