@@ -10,10 +10,10 @@ host has no room for a whole set, its largest tensors go.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound, Relaxed
@@ -63,32 +63,34 @@ class HostResidents:
             self._planners[host_resident] = Planner(program, self.costs, self.small, self.tell, search=self.search)
         return self._planners[host_resident]
 
-    def within(self, budget: int) -> Candidate | None:
-        """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
+    def within(self, budget: int, below: float = inf) -> Candidate | None:
+        """The quickest plan found whose arena keeps the budget, if it takes less than `below` seconds; None: there is
+        none, or none was found."""
         nowhere = frozenset[Tensor]()
-        result = first = self._descended(self._with(nowhere, budget), budget)
+        result = first = self._descended(self._with(nowhere, budget, below), budget)
         relaxed = self.bound.relaxed(budget)
         if relaxed is None:
             return None
-        sets = self._sets(relaxed, budget, math.inf if result is None else result.seconds)
+        most = below if result is None else result.seconds / (1 + PAYS)
+        sets = self._sets(relaxed, budget, most)
         for host_resident in sets if result is None or self.trains else ():
             self.tell(f"{len(host_resident)} tensors on the host")
-            other = self._with(host_resident, budget)
-            if other is not None and (result is None or other.seconds * (1 + PAYS) < result.seconds):
-                result = other
-            if other is not None and len(self.program.ops) > SHORT:
+            other = self._with(host_resident, budget, most)
+            if other is not None:
+                result, most = other, other.seconds / (1 + PAYS)
+            if result is not None and len(self.program.ops) > SHORT:
                 break
-        if result is None and self.most not in (nowhere, *sets):
-            result = self._with(self.most, budget)
+        if result is None and below == inf and self.most not in (nowhere, *sets):
+            result = self._with(self.most, budget, below)
         result = result if result is first else self._descended(result, budget)
         if result is None:
             return None
         far = self.search and result.seconds > relaxed.bound.seconds * NEAR
         return replace(result, bound=(far and self.bound.closest(budget)) or relaxed.bound)
 
-    def _with(self, host_resident: frozenset[Tensor], budget: int) -> Candidate | None:
-        """The plan found with these tensors on the host."""
-        result = self.planner(host_resident).within(budget)
+    def _with(self, host_resident: frozenset[Tensor], budget: int, below: float) -> Candidate | None:
+        """The plan found with these tensors on the host, if it takes less than `below` seconds."""
+        result = self.planner(host_resident).within(budget, below)
         return None if result is None else replace(result, plan=replace(result.plan, host_resident=host_resident))
 
     def _descended(self, found: Candidate | None, budget: int) -> Candidate | None:
@@ -143,7 +145,7 @@ class HostResidents:
         bounds: dict[frozenset[Tensor], float] = {}
         for host_resident in dict.fromkeys(self._with_room(s & self.movable) for s in sets):
             bound = self.planner(host_resident).bound.at(budget) if host_resident else None
-            if bound is not None and bound.seconds * (1 + PAYS) < seconds:
+            if bound is not None and bound.seconds < seconds:
                 bounds[host_resident] = bound.seconds
         least = min(bounds.values(), default=0.0)
         return sorted(bounds, key=lambda host_resident: bounds[host_resident] > least * (1 + PAYS))

@@ -4,14 +4,16 @@ to decisions, to a plan that is placed.
 1. The bound for the budget, and for a few that are smaller, says which tensors had better be away.
 2. Each answer is rounded to decisions, and repaired (repair.py). These are the starts.
 3. The best starts are searched for a while, the best of these for long (search.py).
-4. The plan is placed. Where its arena exceeds the budget, tensors leave sooner and come back later, and the search
-   goes on from there: buffers that live shorter fit better. Where that is not enough, fewer bytes may be live.
+4. The plan is placed. Where its arena exceeds the budget, the search goes on from there in two ways, and the quicker
+   plan is taken: tensors leave sooner and come back later, for buffers that live shorter fit better; or fewer bytes
+   may be live at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from minidnn.costs import Costs
 from minidnn.memory.joint.adopted import adopt
 from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
 from minidnn.memory.joint.descents import SHORT, Descents
-from minidnn.memory.joint.evaluator import OFFLOAD, RECOMPUTE, Decisions, Evaluator, Outcome
+from minidnn.memory.joint.evaluator import KEEP, OFFLOAD, RECOMPUTE, Decisions, Evaluator, Outcome
 from minidnn.memory.joint.index import LONG, SMALL, Index
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
@@ -33,12 +35,16 @@ STARTS = 3  # starts that the search works on
 WORK = 8_000_000  # evaluations of all searches together, times ops
 PER_DECISION = 100  # evaluations for each decision, at most
 LEAST = 300  # evaluations of a search, however long the program is
-FILLED = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.5, 0.0)  # parts of the budget that are tried
-FEWER = (1.0, 0.9, 0.0)  # of a long program: each is placed, which takes seconds
+# Parts of the budget (live, filled) that are tried one after the other where an arena exceeds it; of a long program
+# only the first of each, since to place it takes seconds.
+NARROWER = ((1.0, 0.98), (1.0, 0.96), (1.0, 0.94), (1.0, 0.92), (1.0, 0.9))
+FEWER_LIVE = ((0.98, 0.98), (0.96, 0.96), (0.94, 0.94), (0.92, 0.92), (0.9, 0.9))
+NARROWEST = ((1.0, 0.8), (1.0, 0.6), (1.0, 0.0))
 LEANEST = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # parts by which limits of lean plans exceed the bound's least
 LESS = 3  # times that fewer bytes may be live, each time by as many as the arena exceeds the budget
 ATTEMPTS = 3  # lean plans that are placed
 FINE = 64  # the search for the least limit ends once those that are and are not kept differ by 1/64
+HOPELESS = 1.05  # of the seconds that a plan must stay below: the last search does not save so many
 NEAR = 1.0001  # of the bound: a start this good is not searched
 
 
@@ -86,8 +92,9 @@ class Planner:
         self._first = self.evaluator.fate.copy()
         self._nothing = self.evaluator.save()
 
-    def within(self, budget: int) -> Candidate | None:
-        """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
+    def within(self, budget: int, below: float = inf) -> Candidate | None:
+        """The quickest plan found whose arena keeps the budget, if it takes less than `below` seconds; None: there is
+        none, or none was found. The search gives up as soon as it stands too far above `below`."""
         self.evaluator.filled = None
         self.tell("the lower bound")
         relaxed = self.bound.relaxed(budget)
@@ -111,11 +118,15 @@ class Planner:
             if outcome.seconds <= enough:
                 break
         seconds, _, decisions = min(ends)
+        if seconds > below * HOPELESS:
+            return None
         self.evaluator.restore(decisions)
         if seconds > enough:
             self._tell("the best start", seconds, relaxed.bound)
-            self.search.improve(budget, evaluations // 2, 1)
-        return self._placed(budget, relaxed.bound, evaluations // 4)
+            seconds = self.search.improve(budget, evaluations // 2, 1).seconds
+        if seconds >= below or (result := self._placed(budget, relaxed.bound, evaluations // 4)) is None:
+            return None
+        return result if result.seconds < below else None
 
     def descended(self, budget: int, found: Candidate) -> Candidate:
         """A plan that is quicker than the one found, if descents lead to one (descents.py); they take long programs too
@@ -207,6 +218,12 @@ class Planner:
         behind = ~self.search.inner
         ev.fate[behind & ev.may_recompute] = RECOMPUTE
         ev.fate[behind & ev.may_offload & ~ev.may_recompute] = OFFLOAD
+        for tensor, (held, copied) in relaxed.behind.items():
+            i = self._gap[tensor, ev.index.uses[tensor][-1]]
+            if held >= 0.5:
+                ev.fate[i] = KEEP
+            elif copied >= 0.5 and ev.may_offload[i]:
+                ev.fate[i] = OFFLOAD
         for op, parts in enumerate(relaxed.faster):
             alike = ev.index.together.get(op, [op])
             if op == alike[0]:
@@ -217,30 +234,33 @@ class Planner:
 
     def _placed(self, budget: int, bound: Bound, evaluations: int) -> Candidate | None:
         """The quickest plan whose arena keeps the budget, of the present decisions or of some near them."""
-        ev, outcome = self.evaluator, self.evaluator.evaluate(budget)
-        parts = FILLED if len(self.program.ops) <= LONG else FEWER
-        result: list[tuple[float, int, Plan]] = []
-        for number, part in enumerate(parts):
-            if number:
-                ev.filled = int(budget * part)
-                if self.repair.within(budget) is None:  # tensors that stayed travel now, and the host is full
+        ev, first, long = self.evaluator, self.evaluator.save(), len(self.program.ops) > LONG
+        outcome = ev.evaluate(budget)
+        self._tell("placing", outcome.seconds, bound)
+        plan = ev.plan()
+        if (arena := self.arena(plan, budget)) <= budget:
+            return Candidate(plan, outcome.seconds, bound)
+        result: Candidate | None = None
+        for begin, ways in ((None, NARROWER), (first, FEWER_LIVE), (first, NARROWEST)):
+            if begin is not None:
+                ev.restore(begin)
+            for seed, (live, filled) in enumerate(ways[:1] if long else ways, start=2):
+                ev.filled = int(budget * filled)
+                if (
+                    self.repair.walk(int(budget * live), 0) is None
+                ):  # of the device, or tensors travel and fill the host
                     break
-                outcome = self.search.improve(budget, evaluations, 1 + number)
-            self._tell(f"placing, {number + 1} of at most {len(parts)}", outcome.seconds, bound)
-            quicker = not result or outcome.seconds < min(result)[0]
-            plan = ev.plan()
-            arena = self.arena(plan, budget)
-            if arena <= budget:
-                result.append((outcome.seconds, number, plan))
-            if result and (number == 0 or not quicker):  # with less room it may be quicker, by chance
-                break
-        if result:
-            seconds, _, plan = min(result)
-        elif (less := self._fewer_live(budget, arena)) is not None:
-            seconds, plan = less
-        else:
-            return None
-        return Candidate(plan, seconds, bound)
+                outcome = self.search.improve(int(budget * live), evaluations, seed)
+                if result is not None and outcome.seconds >= result.seconds:
+                    break
+                self._tell("placing", outcome.seconds, bound)
+                plan = ev.plan()
+                if (arena := self.arena(plan, budget)) <= budget:
+                    result = Candidate(plan, outcome.seconds, bound)
+            if result is not None and begin is first:
+                return result
+        less = self._fewer_live(budget, arena)
+        return None if less is None else Candidate(less[1], less[0], bound)
 
     def _fewer_live(self, budget: int, arena: int) -> tuple[float, Plan] | None:
         """The seconds and the plan, of decisions with fewer live bytes than the present ones, whose `arena` exceeds the

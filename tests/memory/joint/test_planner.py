@@ -119,15 +119,17 @@ def test_where_no_arena_keeps_the_budget_tensors_leave_and_come_back_with_less_t
     program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
     budget = arrange([program], "liveness", device).arena * 43 // 100
     monkeypatch.setattr(planner, "LESS", 0)
+    monkeypatch.setattr(planner, "FEWER_LIVE", ())
     assert Planner(program, device).within(budget) is not None
-    monkeypatch.setattr(planner, "FILLED", (1.0,))
+    monkeypatch.setattr(planner, "NARROWER", ())
+    monkeypatch.setattr(planner, "NARROWEST", ())
     assert Planner(program, device).within(budget) is None
 
 
 def test_where_no_arena_keeps_the_budget_fewer_bytes_are_live(monkeypatch):
     program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
     budget = arrange([program], "liveness", device).arena * 43 // 100
-    monkeypatch.setattr(planner, "FILLED", (1.0,))
+    monkeypatch.setattr(planner, "NARROWER", ())
     found = Planner(program, device).within(budget)
     assert found is not None and probe.fits(program, device, found.plan, budget)
 
@@ -162,7 +164,7 @@ def test_where_no_plan_is_found_the_leanest_is_taken_if_it_keeps_the_budget(monk
     program, device = chain(5), costs()
     with pytest.raises(BudgetError) as refused:
         arrange([program], "best", device, 1)
-    monkeypatch.setattr(Planner, "within", lambda self, budget: None)
+    monkeypatch.setattr(Planner, "within", lambda self, budget, below: None)
     assert arrange([program], "best", device, refused.value.smallest).arena == refused.value.smallest
 
 

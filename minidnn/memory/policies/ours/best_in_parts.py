@@ -49,8 +49,8 @@ def quicker(program: Program, costs: Costs, budget: int, seconds: float, tell: T
         if bound >= seconds * PAYS:
             continue
         spent += min(1.0, max(SHORT, len(one.ops) / LONG))
-        result = HostResidents(one, costs, tell=partial(_reporting, tell, one), descend=False).within(budget)
-        if result is not None and result.seconds < seconds:
+        result = HostResidents(one, costs, tell=partial(_reporting, tell, one), descend=False).within(budget, seconds)
+        if result is not None:
             best, seconds = Candidate(replace(result.with_bound, program=one), result.seconds), result.seconds
     return best
 
