@@ -5,6 +5,7 @@ least budget that any other policy keeps.
     python -m benchmarks.gaps --networks vgg19:64:titan_x     one net, batch and profile
     python -m benchmarks.gaps --untuned --suffixes 2,4,8      nets that nobody tuned `best` on; the others in parts, too
     python -m benchmarks.gaps --before FILE.json              the same table of an older commit beside it
+    python -m benchmarks.gaps --jobs 2                        two nets at once: planning takes a little longer
     python -m benchmarks.gaps --save                          also writes benchmarks/results/gaps-<machine>.*
 
 Steps are simulated, as the cuda backend fuses them. Each row has the bound, `best`, the quickest other policy that
@@ -19,6 +20,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -136,7 +138,7 @@ def cells(r: Row) -> list[str]:
     if "before" in r:
         before = r["before"] or {"best_seconds": None, "bound_seconds": None, "planning_seconds": 0}
         result += [
-            "–" if (of := before[name]) is None else f"{of / r['whole_seconds']:.4f}"
+            "–" if (of := before[name]) is None else f"{of / before['whole_seconds']:.4f}"
             for name in ("bound_seconds", "best_seconds")
         ]
         result.append("–" if before["best_seconds"] is None else f"{before['planning_seconds']:.1f}")
@@ -196,22 +198,32 @@ def _key(r: Row) -> tuple[object, ...]:
     return r["network"], r["batch"], r["gpu"], r["part"]
 
 
+def _rows_of(network: str, suffixes: Sequence[str]) -> list[Row]:
+    """The rows of NET:BATCH:GPU, each printed on stderr when it is there."""
+    kept.KEEPS = False  # a plan from the cache would take no time
+    name, batch, gpu = network.split(":", 2)
+    result = []
+    for row in rows(name, int(batch), gpu, suffixes):
+        result.append(row)
+        print("  ".join(cells(row)), file=sys.stderr, flush=True)
+    return result
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--networks", default=",".join(NETWORKS), help="NET:BATCH:GPU,...")
     parser.add_argument("--untuned", action="store_true", help=f"other nets: {', '.join(UNTUNED)}")
     parser.add_argument("--suffixes", default="", help="numbers of parts in which all policies are tried, too: 2,4,8")
     parser.add_argument("--before", type=Path, help="a JSON file of an older commit: its columns stand beside")
+    parser.add_argument("--jobs", type=int, default=1, help="nets that are planned at once (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
     args = parser.parse_args(argv)
-    kept.KEEPS = False  # a plan from the cache would take no time
-    all_rows: list[Row] = []
-    for network in UNTUNED if args.untuned else args.networks.split(","):
-        name, batch, gpu = network.split(":", 2)
-        for row in rows(name, int(batch), gpu, [n for n in args.suffixes.split(",") if n]):
-            all_rows.append(row)
-            print("  ".join(cells(row)), file=sys.stderr, flush=True)
+    networks = UNTUNED if args.untuned else args.networks.split(",")
+    suffixes = [n for n in args.suffixes.split(",") if n]
+    with ProcessPoolExecutor(args.jobs) as pool:
+        each = [pool.submit(_rows_of, network, suffixes) for network in networks]
+        all_rows = [row for future in each for row in future.result()]
     if args.before is not None:
         beside(all_rows, args.before)
     headings = HEADINGS + BEFORE * (args.before is not None)
