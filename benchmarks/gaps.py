@@ -5,11 +5,11 @@ least budget that any other policy keeps.
     python -m benchmarks.gaps --networks vgg19:64:titan_x     one net, batch and profile
     python -m benchmarks.gaps --untuned --suffixes 2,4,8      nets that nobody tuned `best` on; the others in parts, too
     python -m benchmarks.gaps --before FILE.json              the same table of an older commit beside it
-    python -m benchmarks.gaps --jobs 2                        two nets at once: planning takes a little longer
+    python -m benchmarks.gaps --jobs 2                        two nets at once
     python -m benchmarks.gaps --save                          also writes benchmarks/results/gaps-<machine>.*
 
 Steps are simulated, as the cuda backend fuses them. Each row has the bound, `best`, the quickest other policy that
-keeps the budget, and the seconds that planning `best` took, with placing and proving. For each net the least budget
+keeps the budget, and the CPU seconds that planning `best` took, with placing and proving. For each net the least budget
 follows: the bound's, which no plan is below, and what `best` reaches.
 """
 
@@ -104,9 +104,9 @@ def rows(network: str, batch: int, gpu: str, suffixes: Sequence[str]) -> Iterato
     smallest, reached = least(program, costs, OTHERS), least(program, costs, (BUDGETED,))
     for part in (*PARTS, None):
         budget = smallest if part is None else int(whole.arena * part)
-        begin = time.perf_counter()
+        begin = time.process_time()
         best = planned(program, BUDGETED, costs, budget)
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         others = {}
         for policy in (*OTHERS, *(f"{name}{AT}{n}" for n in suffixes for name in (BUDGETED, *OTHERS))):
             if (other := planned(program, policy, costs, budget)) is not None:
