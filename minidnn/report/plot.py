@@ -31,7 +31,11 @@ class Plot:
 
     across, up: the first and the last bytes, the least and the most seconds; what takes longer is drawn at the top
     names:      {name: colour}, the legend
+
+    A plot of other quantities overrides x, reads, marks and caption.
     """
+
+    caption = "bytes of the arena"
 
     def __init__(self, title: str, note: str, across: Point, up: Point, names: dict[str, str]) -> None:
         self.across, self.up = across, up
@@ -70,11 +74,19 @@ class Plot:
         for value in (k * step for k in range(math.ceil(least / step), math.floor(most / step) + 1)):
             y = self.y(value)
             draw(f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            label = duration(value) if value else "0"
+            label = self.reads(value) if value else "0"
             draw(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-        self.elements += byte_axis(*self.across, self.x, bottom)
+        self.elements += self.marks()
         draw(f'<line class="axis" x1="{LEFT}" x2="{end}" y1="{bottom}" y2="{bottom}"/>')
-        draw(f'<text class="soft" x="{end}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
+        draw(f'<text class="soft" x="{end}" y="{bottom + 36}" text-anchor="end">{self.caption}</text>')
+
+    def reads(self, value: float) -> str:
+        """The label of a value on the axis up."""
+        return duration(value)
+
+    def marks(self) -> list[str]:
+        """The elements of the axis across."""
+        return byte_axis(*self.across, self.x, self.bottom)
 
     def steps(self, points: Sequence[Point], colour: str, width: float) -> None:
         """A line that stays at a point's seconds up to the bytes of the next."""

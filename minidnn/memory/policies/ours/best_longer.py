@@ -40,11 +40,10 @@ def longer(
     if not trains or not budget or plan.host_ops or not _keeps(made, costs, plan, budget):
         return plan
     path = kept.place(program, costs, budget, parts, effort.seconds)
-    assert path is not None
-    if (known := kept.load(path, program, costs)) is not None:
+    if path is not None and (known := kept.load(path, program, costs)) is not None:
         return known
     result = _searched(made, costs, budget, plan, others, effort)
-    if not effort.over:
+    if path is not None and not effort.over:
         kept.keep(path, program, costs, result)
     return result
 
