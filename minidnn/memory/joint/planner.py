@@ -123,7 +123,8 @@ class Planner:
         self.evaluator.restore(decisions)
         if seconds > enough:
             self._tell("the best start", seconds, relaxed.bound)
-            seconds = self.search.improve(budget, evaluations // 2, 1).seconds
+            self.search.improve(budget, evaluations // 2, 1)
+            seconds = self.search.keep(budget).seconds
         if seconds >= below or (result := self._placed(budget, relaxed.bound, evaluations // 4)) is None:
             return None
         return result if result.seconds < below else None
@@ -184,18 +185,21 @@ class Planner:
 
     def _starts(self, relaxed: Relaxed, budget: int) -> list[tuple[Outcome, Decisions]]:
         """Decisions that keep the budget, the quickest first."""
-        result: list[tuple[Outcome, Decisions]] = []
+        ev, enough = self.evaluator, relaxed.bound.seconds * NEAR
+        ev.restore(replace(self._nothing, filled=ev.filled))
+        outcome = ev.evaluate(budget)
+        result = [(outcome, ev.save())] if outcome.within_limits else []  # nothing leaves
         for number, part in enumerate(SMALLER):
+            if result and result[-1][0].seconds <= enough:
+                break
             answer = relaxed if not part else self.bound.relaxed(int(budget * (1 - part)))
             if answer is None:
                 break
             self._away(answer)
             self._round(answer)
-            outcome = self.repair.walk(budget, number) if self._searches else self.repair.within(budget)
-            if outcome is not None:
-                result.append((outcome, self.evaluator.save()))
-                if outcome.seconds <= relaxed.bound.seconds * NEAR:
-                    break
+            found = self.repair.walk(budget, number) if self._searches else self.repair.within(budget)
+            if (outcome := found) is not None:
+                result.append((outcome, ev.save()))
         return sorted(result, key=lambda start: start[0].seconds)
 
     def _away(self, relaxed: Relaxed) -> None:
