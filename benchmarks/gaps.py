@@ -222,8 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     networks = UNTUNED if args.untuned else args.networks.split(",")
     suffixes = [n for n in args.suffixes.split(",") if n]
     with ProcessPoolExecutor(args.jobs) as pool:
-        each = [pool.submit(_rows_of, network, suffixes) for network in networks]
-        all_rows = [row for future in each for row in future.result()]
+        each = {network: pool.submit(_rows_of, network, suffixes) for network in networks}
+    failed = {network: error for network, future in each.items() if (error := future.exception()) is not None}
+    all_rows = [row for network, future in each.items() if network not in failed for row in future.result()]
     if args.before is not None:
         beside(all_rows, args.before)
     headings = HEADINGS + BEFORE * (args.before is not None)
@@ -236,7 +237,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.save:
         name = "gaps-untuned" if args.untuned else "gaps"
         save(name, headings, [cells(r) for r in all_rows], summary(all_rows), document)
-    return 0
+    for network, error in failed.items():
+        print(f"gaps: {network}: {error}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -187,8 +187,8 @@ class Planner:
         """Decisions that keep the budget, the quickest first."""
         ev, enough = self.evaluator, relaxed.bound.seconds * NEAR
         ev.restore(replace(self._nothing, filled=ev.filled))
-        outcome = ev.evaluate(budget)
-        result = [(outcome, ev.save())] if outcome.within_limits else []  # nothing leaves
+        all_there = ev.evaluate(budget)
+        result = [(all_there, ev.save())] if all_there.within_limits else []
         for number, part in enumerate(SMALLER):
             if result and result[-1][0].seconds <= enough:
                 break
@@ -197,8 +197,8 @@ class Planner:
                 break
             self._away(answer)
             self._round(answer)
-            found = self.repair.walk(budget, number) if self._searches else self.repair.within(budget)
-            if (outcome := found) is not None:
+            outcome = self.repair.walk(budget, number) if self._searches else self.repair.within(budget)
+            if outcome is not None:
                 result.append((outcome, ev.save()))
         return sorted(result, key=lambda start: start[0].seconds)
 

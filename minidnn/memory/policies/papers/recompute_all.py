@@ -42,6 +42,10 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
         wanted.setdefault(parts.smallest(born[t]), []).append(t)
     # {tensor: the last layer of backward that reads it}
     last = {t: k for k, layer in enumerate(layers) for op in layer for t in op.reads}
+    needed = dict(last)  # or what can be made of it: where ops run in parts, backward may be past that
+    for op in reversed(able.program.ops[: able.forward]):
+        latest = max((needed.get(t, -1) for t in op.writes if t in dropped), default=-1)
+        needed |= {t: max(latest, needed.get(t, -1)) for t in op.reads}
     crossing: dict[Point, set[Tensor]] = {p: set() for p in parts.starts}
     for t, crossed in forward.across_cuts(parts.starts).items():
         for k in crossed:
@@ -50,11 +54,12 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
     def to_keep(place: Point, k: int = 0) -> set[Tensor]:
         """Tensors to keep while backward is at `place`.
 
-        These are all that cross a cut on the path to it, and those of its smallest part that backward layer k or a
-        later one reads. Others are left out: recomputing them could use a weight that was updated meanwhile.
+        These are all that cross a cut on the path to it and are needed by backward layer k or a later one, and those of
+        its smallest part that such a layer reads. Others are left out: recomputing them could use a weight that was
+        updated meanwhile.
         """
         kept = {t for t in wanted.get(parts.smallest(place), ()) if last[t] >= k}
-        return kept.union(*(crossing[p] for p in parts.path(place)))
+        return kept.union(t for p in parts.path(place) for t in crossing[p] if needed[t] >= k)
 
     have = to_keep(parts.end - 1)  # forward has just made these
     entered = set(have)
