@@ -37,9 +37,10 @@ PER_DECISION = 100  # evaluations for each decision, at most
 LEAST = 300  # evaluations of a search, however long the program is
 # Parts of the budget (live, filled) that are tried one after the other where an arena exceeds it; of a long program
 # only the first of each, since to place it takes seconds.
-NARROWER = ((1.0, 0.98), (1.0, 0.96), (1.0, 0.94), (1.0, 0.92), (1.0, 0.9))
-FEWER_LIVE = ((0.98, 0.98), (0.96, 0.96), (0.94, 0.94), (0.92, 0.92), (0.9, 0.9))
-NARROWEST = ((1.0, 0.8), (1.0, 0.6), (1.0, 0.0))
+Ways = tuple[tuple[float, float], ...]
+NARROWER: Ways = ((1.0, 0.98), (1.0, 0.96), (1.0, 0.94), (1.0, 0.92), (1.0, 0.9))
+FEWER_LIVE: Ways = ((0.98, 0.98), (0.96, 0.96), (0.94, 0.94), (0.92, 0.92), (0.9, 0.9))
+NARROWEST: Ways = ((1.0, 0.8), (1.0, 0.6), (1.0, 0.0))
 LEANEST = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # parts by which limits of lean plans exceed the bound's least
 LESS = 3  # times that fewer bytes may be live, each time by as many as the arena exceeds the budget
 ATTEMPTS = 3  # lean plans that are placed
@@ -98,7 +99,7 @@ class Planner:
         self.evaluator.filled = None
         self.tell("the lower bound")
         relaxed = self.bound.relaxed(budget)
-        if relaxed is None:
+        if relaxed is None or relaxed.bound.seconds >= below:
             return None
         starts = self._starts(relaxed, budget)
         if not starts:
@@ -238,46 +239,50 @@ class Planner:
 
     def _placed(self, budget: int, bound: Bound, evaluations: int) -> Candidate | None:
         """The quickest plan whose arena keeps the budget, of the present decisions or of some near them."""
-        ev, first, long = self.evaluator, self.evaluator.save(), len(self.program.ops) > LONG
-        outcome = ev.evaluate(budget)
-        self._tell("placing", outcome.seconds, bound)
-        plan = ev.plan()
-        if (arena := self.arena(plan, budget)) <= budget:
-            return Candidate(plan, outcome.seconds, bound)
-        result: Candidate | None = None
-        for begin, ways in ((None, NARROWER), (first, FEWER_LIVE), (first, NARROWEST)):
-            if begin is not None:
-                ev.restore(begin)
-            for seed, (live, filled) in enumerate(ways[:1] if long else ways, start=2):
-                ev.filled = int(budget * filled)
-                if (
-                    self.repair.walk(int(budget * live), 0) is None
-                ):  # of the device, or tensors travel and fill the host
-                    break
-                outcome = self.search.improve(int(budget * live), evaluations, seed)
-                if result is not None and outcome.seconds >= result.seconds:
-                    break
-                self._tell("placing", outcome.seconds, bound)
-                plan = ev.plan()
-                if (arena := self.arena(plan, budget)) <= budget:
-                    result = Candidate(plan, outcome.seconds, bound)
-            if result is not None and begin is first:
-                return result
-        less = self._fewer_live(budget, arena)
-        return None if less is None else Candidate(less[1], less[0], bound)
+        ev, first = self.evaluator, self.evaluator.save()
+        result, _ = self._place(budget, bound, ev.evaluate(budget))
+        if result is not None:
+            return result
+        result = self._searched(budget, bound, NARROWER, evaluations, None)
+        ev.restore(first)
+        result = self._searched(budget, bound, FEWER_LIVE, evaluations, result)
+        if result is None:
+            ev.restore(first)
+            result = self._searched(budget, bound, NARROWEST, evaluations, None)
+        return result or self._fewer_live(budget, bound)
 
-    def _fewer_live(self, budget: int, arena: int) -> tuple[float, Plan] | None:
-        """The seconds and the plan, of decisions with fewer live bytes than the present ones, whose `arena` exceeds the
+    def _place(self, budget: int, bound: Bound, outcome: Outcome) -> tuple[Candidate | None, int]:
+        """The plan of the present decisions, None if its arena exceeds the budget; and the arena."""
+        self._tell("placing", outcome.seconds, bound)
+        plan = self.evaluator.plan()
+        arena = self.arena(plan, budget)
+        return (Candidate(plan, outcome.seconds, bound) if arena <= budget else None), arena
+
+    def _searched(
+        self, budget: int, bound: Bound, ways: Ways, evaluations: int, result: Candidate | None
+    ) -> Candidate | None:
+        """The quickest of `result` and of the plans that keep the budget, where the search goes on in these ways."""
+        for seed, (live, filled) in enumerate(ways[:1] if len(self.program.ops) > LONG else ways, start=2):
+            self.evaluator.filled = int(budget * filled)
+            if self.repair.walk(int(budget * live), 0) is None:  # or tensors that stayed travel, and the host is full
+                break
+            outcome = self.search.improve(int(budget * live), evaluations, seed)
+            if result is not None and outcome.seconds >= result.seconds:  # with less room it may be quicker, by chance
+                break
+            result = self._place(budget, bound, outcome)[0] or result
+        return result
+
+    def _fewer_live(self, budget: int, bound: Bound) -> Candidate | None:
+        """The plan of decisions with fewer live bytes than the present ones, by as many as their arena exceeds the
         budget; None: LESS times were in vain."""
-        limit = budget
+        limit, arena = budget, self.arena(self.evaluator.plan(), budget)
         for _ in range(LESS):
             limit -= arena - budget
             if (outcome := self.repair.walk(limit, 0)) is None:
                 return None
-            plan = self.evaluator.plan()
-            arena = self.arena(plan, budget)
-            if arena <= budget:
-                return outcome.seconds, plan
+            result, arena = self._place(budget, bound, outcome)
+            if result is not None:
+                return result
         return None
 
     def arena(self, plan: Plan, enough: int) -> int:

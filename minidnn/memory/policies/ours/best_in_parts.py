@@ -25,7 +25,7 @@ from minidnn.program import Program
 LOOKED = 6  # candidates that the bound does not exclude: those whose ops take least seconds
 PLANNED = 2  # candidates that are planned; of short ones, more
 LONG, SHORT = 300, 0.5  # ops of a candidate that counts as one; what a short one counts as
-MISSING = 0.5  # of the bytes that a candidate leaves free: plans lack so many, about, for tensors are whole there
+MISSING = 0.3  # of the bytes that a candidate leaves free: plans lack so many, about, for tensors are whole there
 PAYS = 0.995  # of the step's seconds so far: a bound below this is worth a plan
 
 Tell = Callable[[str], None]
