@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from minidnn.memory.joint import behind
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.chains import chains
@@ -46,6 +48,7 @@ def test_a_tensor_in_several_chains_counts_in_parts():
     assert [c.held for c in found] == [16 * KB, 16 * KB]
 
 
+@pytest.mark.extended
 def test_no_plan_at_random_is_below_the_bound_that_counts_chains(monkeypatch):
     r, higher = random.Random("chains"), 0
     for seed in range(20):
