@@ -1,4 +1,4 @@
-"""What patience brings: how far `best` is from the bound after --effort 1, 10 and 60 seconds, on three hard budgets.
+"""The gap of `best` to its bound after --effort 1, 10 and 60 seconds, on three hard budgets.
 
     python -m benchmarks.effort                                  some six minutes on an idle machine
     python -m benchmarks.effort --cells vit_small:128:rtx4090:15 --seconds 1,5      NET:BATCH:GPU:PERCENT of liveness:p
@@ -30,7 +30,7 @@ from minidnn.memory.joint.variants import ProgramVariants
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.shared import kept
 from minidnn.report import table
-from minidnn.report.draw import WIDTH
+from minidnn.report.draw import WIDTH, axis
 from minidnn.report.plot import LEFT, RIGHT, Plot, coloured
 
 CELLS = "resnet50:64:h100:tf32:15,wrn_28_10:64:titan_x:15,vgg16:64:a100:30"
@@ -93,16 +93,9 @@ class Patience(Plot):
         return f"{value:.0%}"
 
     def marks(self) -> list[str]:
-        result = []
-        for seconds in (USUAL, 1, 10, 100):
-            if self.across[0] <= seconds <= self.across[1]:
-                x, label = self.x(seconds), "usual" if seconds == USUAL else f"{seconds:g}"
-                where = f'x1="{x:.1f}" x2="{x:.1f}" y1="{self.bottom}" y2="{self.bottom + 4}"'
-                result.append(f'<line class="axis" {where}/>')
-                result.append(
-                    f'<text class="soft" x="{x:.1f}" y="{self.bottom + 17}" text-anchor="middle">{label}</text>'
-                )
-        return result
+        labels = {USUAL: "usual", 1: "1", 10: "10", 100: "100"}
+        within = {at: label for at, label in labels.items() if self.across[0] <= at <= self.across[1]}
+        return axis(within, self.x, self.bottom)
 
 
 def picture(all_rows: Sequence[Row], note: str) -> str:

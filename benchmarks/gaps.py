@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can a
 
 from benchmarks import machine
 from benchmarks.nets import TRAIN, found
+from minidnn.cli.options import positive
 from minidnn.costs import Costs, profile
 from minidnn.files.replace import replacing
 from minidnn.memory.budget import BudgetError
@@ -215,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--untuned", action="store_true", help=f"other nets: {', '.join(UNTUNED)}")
     parser.add_argument("--suffixes", default="", help="numbers of parts in which all policies are tried, too: 2,4,8")
     parser.add_argument("--before", type=Path, help="a JSON file of an older commit: its columns stand beside")
-    parser.add_argument("--jobs", type=int, default=1, help="nets that are planned at once (default: 1)")
+    parser.add_argument("--jobs", type=positive, default=1, help="nets that are planned at once (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
     args = parser.parse_args(argv)

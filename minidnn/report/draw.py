@@ -7,7 +7,7 @@ Colours are CSS classes (`STYLE`), so that one drawing suits a light and a dark 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from minidnn import sizes
@@ -57,9 +57,14 @@ def byte_axis(first: float, last: float, x: Callable[[float], float], bottom: fl
     """An axis of bytes from `first` to `last`, at the pixel `bottom`. `x` maps bytes to pixels."""
     unit = 1024.0 ** math.floor(math.log(last, 1024))
     step = ticks((last - first) / unit, 8)[1] * unit
+    values = (k * step for k in range(math.ceil(first / step), math.floor(last / step) + 1))
+    return axis({value: sizes.text(int(value)) for value in values}, x, bottom)
+
+
+def axis(labels: Mapping[float, str], x: Callable[[float], float], bottom: float) -> list[str]:
+    """The marks of an axis across, at the pixel `bottom`. labels: {value: its label}; `x` maps values to pixels."""
     out = []
-    for value in (k * step for k in range(math.ceil(first / step), math.floor(last / step) + 1)):
-        label = sizes.text(int(value))
+    for value, label in labels.items():
         out.append(f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
         out.append(f'<text class="soft" x="{x(value):.1f}" y="{bottom + 17}" text-anchor="middle">{label}</text>')
     return out

@@ -17,7 +17,7 @@ MB = 1e6  # bytes of the unit that the program counts in
 
 
 class Behind:
-    """What becomes of the tensors behind their uses.
+    """The fates of tensors behind their uses: held, copied back, or run again.
 
     chained: {tensor: the chains that it stands in}
     back:    {tensor: whether it is copied back}

@@ -1,4 +1,4 @@
-"""What a run again needs besides its own seconds: tensors that no op uses any more, for the bound (rows.py).
+"""Chains of tensors that re-runs need though no op uses them any more, for the bound (rows.py).
 
 An op that runs again to end a gap reads its inputs once more. An input with a later use has a gap of its own, whose
 decision counts anyway. One whose last use lies before the end of the gap is behind its uses, and nothing else counts
