@@ -22,7 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine
-from benchmarks.gaps import RESULTS, WHOLE, planned, save, train
+from benchmarks.gaps import RESULTS, WHOLE, Case, planned, save, train
+from benchmarks.nets import on_gpu
 from minidnn.costs import profile
 from minidnn.files.replace import replacing
 from minidnn.memory.effort import looking
@@ -116,19 +117,36 @@ def picture(all_rows: Sequence[Row], note: str) -> str:
     return plot.svg("how far best is from the bound after so many seconds of search")
 
 
+def _cells(text: str) -> list[tuple[Case, float]]:
+    """(net, percent) of NET:BATCH:GPU:PERCENT,..."""
+    cut = [cell.rpartition(":") for cell in text.split(",")]
+    return [(on_gpu(case), _positive(percent)) for case, _, percent in cut]
+
+
+def _seconds(text: str) -> list[float]:
+    return [_positive(part) for part in text.split(",")]
+
+
+def _positive(text: str) -> float:
+    try:
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--cells", default=CELLS, help="NET:BATCH:GPU:PERCENT,...")
-    parser.add_argument("--seconds", default=SECONDS, help=f"of the searches (default: {SECONDS})")
+    parser.add_argument("--cells", type=_cells, default=CELLS, help="NET:BATCH:GPU:PERCENT,...")
+    parser.add_argument("--seconds", type=_seconds, default=SECONDS, help=f"of the searches (default: {SECONDS})")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
     args = parser.parse_args(argv)
     kept.KEEPS = False  # a plan from the cache would take no time
-    efforts, all_rows = [float(s) for s in args.seconds.split(",")], []
-    for cell in args.cells.split(","):
-        network, batch, rest = cell.split(":", 2)
-        gpu, percent = rest.rsplit(":", 1)
-        all_rows += rows(network, int(batch), gpu, float(percent), efforts)
+    efforts, all_rows = args.seconds, []
+    for case, percent in args.cells:
+        all_rows += rows(*case, percent, efforts)
     document: Row = {"rows": all_rows, "machine": machine.described(), "date": date.today().isoformat()}
     if args.json:
         table.dump(document)

@@ -29,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine
-from benchmarks.nets import TRAIN, found
+from benchmarks.nets import TRAIN, found, on_gpu
 from minidnn.cli.options import positive
 from minidnn.costs import Costs, profile
 from minidnn.files.replace import replacing
@@ -56,6 +56,7 @@ PARTS = (1.0, 0.7, 0.5, 0.3, 0.15)
 WHOLE = "liveness:p"
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
+Case = tuple[str, int, str]  # net, batch, profile
 
 
 def train(network: str, batch: int, fuses: Fuses | None = as_cuda) -> Program:
@@ -199,20 +200,23 @@ def _key(r: Row) -> tuple[object, ...]:
     return r["network"], r["batch"], r["gpu"], r["part"]
 
 
-def _rows_of(network: str, suffixes: Sequence[str]) -> list[Row]:
-    """The rows of NET:BATCH:GPU, each printed on stderr when it is there."""
+def _rows_of(case: Case, suffixes: Sequence[str]) -> list[Row]:
+    """The rows of a net on a GPU, each printed on stderr when it is there."""
     kept.KEEPS = False  # a plan from the cache would take no time
-    name, batch, gpu = network.split(":", 2)
     result = []
-    for row in rows(name, int(batch), gpu, suffixes):
+    for row in rows(*case, suffixes):
         result.append(row)
         print("  ".join(cells(row)), file=sys.stderr, flush=True)
     return result
 
 
+def _cases(text: str) -> list[Case]:
+    return [on_gpu(each) for each in text.split(",")]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--networks", default=",".join(NETWORKS), help="NET:BATCH:GPU,...")
+    parser.add_argument("--networks", type=_cases, default=",".join(NETWORKS), help="NET:BATCH:GPU,...")
     parser.add_argument("--untuned", action="store_true", help=f"other nets: {', '.join(UNTUNED)}")
     parser.add_argument("--suffixes", default="", help="numbers of parts in which all policies are tried, too: 2,4,8")
     parser.add_argument("--before", type=Path, help="a JSON file of an older commit: its columns stand beside")
@@ -220,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
     args = parser.parse_args(argv)
-    networks = UNTUNED if args.untuned else args.networks.split(",")
+    networks = _cases(",".join(UNTUNED)) if args.untuned else args.networks
     suffixes = [n for n in args.suffixes.split(",") if n]
     with ProcessPoolExecutor(args.jobs) as pool:
         each = {network: pool.submit(_rows_of, network, suffixes) for network in networks}
@@ -238,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.save:
         name = "gaps-untuned" if args.untuned else "gaps"
         save(name, headings, [cells(r) for r in all_rows], summary(all_rows), document)
-    for network, error in failed.items():
+    for (network, *_), error in failed.items():
         print(f"gaps: {network}: {error}", file=sys.stderr)
     return 1 if failed else 0
 

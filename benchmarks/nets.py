@@ -5,12 +5,15 @@ It also says how far apart the two sides' losses may be.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
 from minidnn import zoo
+from minidnn.costs import profile
+from minidnn.errors import BadInput
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program, Role, Tensor
@@ -29,6 +32,20 @@ def found(name: str, batch: int | None) -> Net:
     """The net of that name in the zoo, or in a file. Raises zoo.NoSuchModel, which lists the known names."""
     net = zoo.find(name, batch)
     return net if isinstance(net, Net) else Net.from_file(net, batch)
+
+
+def on_gpu(text: str) -> tuple[str, int, str]:
+    """(name, batch, profile) of NET:BATCH:GPU, as an option of a command; a profile's name may have colons, too.
+
+    Raises argparse.ArgumentTypeError, which says what is wrong."""
+    name, batch, gpu = (*text.split(":", 2), "", "")[:3]
+    if not (name and gpu and batch.isdecimal() and int(batch)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NET:BATCH:GPU, e.g. resnet50:64:titan_x")
+    try:
+        found(name, int(batch)), profile(gpu)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+    return name, int(batch), gpu
 
 
 def remembering(net: Net) -> Net:

@@ -33,3 +33,18 @@ def test_a_longer_search_never_ends_farther_from_the_bound(capsys):
     assert effort.main(["--cells", "cifar10_quick:100:titan_x:50", "--seconds", "0.2", "--json"]) == 0
     usual, longer = json.loads(capsys.readouterr().out)["rows"]
     assert effort.gap(longer) <= effort.gap(usual) and effort.gap(longer) >= 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        ("resnet50:64:15", "'resnet50:64' is not NET:BATCH:GPU"),
+        ("resnet50:0:a100:15", "'resnet50:0:a100' is not NET:BATCH:GPU"),
+        ("resnet50:1:a100x:15", "no GPU profile is called 'a100x'"),
+        ("resnet50:1:h100:tf32:x", "'x' is no number above 0"),
+    ],
+)
+def test_a_malformed_cell_is_refused_in_a_line(cells, why, capsys):
+    with pytest.raises(SystemExit) as end:
+        effort.main(["--cells", cells])
+    assert end.value.code == 2 and why in capsys.readouterr().err.splitlines()[-1]

@@ -9,11 +9,9 @@ import numpy as np
 
 from minidnn.memory.joint.chains import Chain, chains
 from minidnn.memory.joint.index import Gap, Index
-from minidnn.memory.joint.linear import Rows
+from minidnn.memory.joint.linear import MB, Rows
 from minidnn.memory.plan import Point
 from minidnn.program import Tensor
-
-MB = 1e6  # bytes of the unit that the program counts in
 
 
 class Behind:

@@ -49,8 +49,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minidnn.memory.joint.index import LONG, Gap, Index
-from minidnn.memory.joint.linear import Solver, Unsolved
-from minidnn.memory.joint.rows import MB, MS, BoundRows
+from minidnn.memory.joint.linear import MB, MS, Solver, Unsolved
+from minidnn.memory.joint.rows import BoundRows
 from minidnn.program import Tensor
 
 WINDOWS = 200

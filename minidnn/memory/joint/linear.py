@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 INF = float("inf")
+MB, MS = 1e6, 1e-3  # bytes and seconds of the units that programs of memory count in, so that numbers are near 1
 # HiGHS's searches for solutions within a search for whole numbers; older versions know no such options
 SOLUTIONS = "mip_heuristic_run_rins", "mip_heuristic_run_rens", "mip_heuristic_run_root_reduced_cost"
 Terms = Iterable[tuple[int, float]]  # (variable, coefficient)

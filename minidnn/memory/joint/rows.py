@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from minidnn.memory.joint.behind import MB, Behind
+from minidnn.memory.joint.behind import Behind
 from minidnn.memory.joint.dragged import Dragged, dragged
 from minidnn.memory.joint.index import LONG, Gap, Index, large, overwrites
-from minidnn.memory.joint.linear import Rows
+from minidnn.memory.joint.linear import MB, MS, Rows
 from minidnn.memory.lowering.host import place
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import room
 from minidnn.program import Tensor
-
-MS = 1e-3  # seconds of the unit that it counts in
 
 Runs = list[tuple[int, Point]]  # (the variable of a run, the point that wants it)
 

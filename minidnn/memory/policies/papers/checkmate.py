@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 
 from minidnn.costs import Choice, Costs
 from minidnn.errors import BadInput
-from minidnn.memory.joint.linear import Answer, NoSolver, Solver, Unsolved
+from minidnn.memory.joint.linear import MB, Answer, NoSolver, Solver, Unsolved
 from minidnn.memory.plan import Plan
 from minidnn.memory.policies.papers.checkmate_graph import Graph
-from minidnn.memory.policies.papers.checkmate_rows import MB, Remat
+from minidnn.memory.policies.papers.checkmate_rows import Remat
 from minidnn.memory.policies.shared import probe
 from minidnn.memory.policies.shared.algorithms import Algorithms, choose
 from minidnn.memory.policies.shared.orders import in_place

@@ -31,13 +31,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from minidnn.costs import Choice
-from minidnn.memory.joint.linear import Rows
+from minidnn.memory.joint.linear import MB, MS, Rows
 from minidnn.memory.policies.papers.checkmate_graph import Graph, Value
 from minidnn.memory.policies.shared.orders import last_uses
 from minidnn.memory.schedule import aligned
 from minidnn.program import Op
 
-MB, MS = 1e6, 1e-3  # the units that the program counts in
 Term = tuple[int, float]
 
 
