@@ -139,7 +139,7 @@ def trained(solver):
         return solver.session.ram, solver.arrangement, {k: v.tobytes() for k, v in solver.values().items()}
 
 
-@pytest.mark.parametrize("part", [0.7, 0.4])
+@pytest.mark.parametrize("part", [0.7, pytest.param(0.4, marks=pytest.mark.extended)])
 def test_a_limit_is_planned_for(settled, part):
     """The arena and the host's part share what the rest of the process leaves, and nothing is copied within it."""
     whole, plain, values = trained(deep(policy="liveness:p"))
@@ -149,6 +149,7 @@ def test_a_limit_is_planned_for(settled, part):
     assert a.off_device == plain.off_device and a.arena < plain.arena
 
 
+@pytest.mark.extended
 def test_what_does_not_fit_the_machine_is_planned_so_that_it_does(settled, monkeypatch):
     whole, plain, values = trained(deep())
     assert plain.policy == "liveness"

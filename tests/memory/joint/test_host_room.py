@@ -24,8 +24,10 @@ from minidnn.memory.schedule import Arrangement
 from tests.support.decisions import HUGE, at_random, placed
 from tests.support.examples import examples
 from tests.support.programs import KB, PROGRAMS, costs, forward_only, random_graph, wild_graph
+from tests.support.slow import usual_are
 
 STAYING = ["liveness:p", "recompute_cheap:p", "sqrt_n:p", "recompute_all:p"]
+LEANEST = ["superneurons", "accudnn", "vdnn_dyn", "vdnn_all:p", "recompute_cheap"]
 OTHERS = [*STAYING, "vdnn_all:p", "vdnn_conv:m", "superneurons", "accudnn", "layrub:m"]
 
 
@@ -120,7 +122,7 @@ def test_what_any_policy_keeps_best_keeps_no_slower_and_never_below_the_bound(se
     assert seconds(best, device) <= min((kept[p] for p in STAYING if p in kept), default=HUGE) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("policy", ["best", "superneurons", "accudnn", "vdnn_dyn", "vdnn_all:p", "recompute_cheap"])
+@pytest.mark.parametrize("policy", usual_are(LEANEST, ["best", *LEANEST]))
 @given(*CASES)
 @examples(2)
 def test_the_budgets_that_a_refusal_names_are_kept(policy, seed, layers, part, room, graph, both):

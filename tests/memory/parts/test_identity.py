@@ -79,7 +79,7 @@ def test_batch_norms_that_are_not_fused_run_in_two_passes(device):
     assert losses == want_losses and got == want
 
 
-@pytest.mark.parametrize("name", ["chain", pytest.param("residual", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["chain", pytest.param("residual", marks=pytest.mark.extended)])
 def test_best_keeps_a_budget_that_is_refused_without_parts(name):
     """Real steps on the cpu, with freed bytes poisoned and copies delayed."""
     sizes = dict(side=64, batch=24)

@@ -18,7 +18,7 @@ from minidnn.programs.fusion import as_cuda
 from minidnn.programs.spec import TrainSpec
 from tests.support.op_examples import compiled
 from tests.support.paths import NET_FILES
-from tests.support.slow import quick_are
+from tests.support.slow import usual_are
 from tests.support.trains import train
 
 NET = "blocks"
@@ -26,7 +26,7 @@ TRAININGS = ["reference:m", "reference:m@2", "cpu:m", "cpu:p", "cpu:p@2"]
 core = cache(compiled)  # one core of the CPU: the work is small
 
 
-@pytest.mark.parametrize("case", quick_are(TRAININGS, [*TRAININGS, "reference:m@8", "cpu:p@8"]))
+@pytest.mark.parametrize("case", usual_are(TRAININGS, [*TRAININGS, "reference:m@8", "cpu:p@8"]))
 def test_every_policy_ends_with_the_bytes_of_baseline(case):
     name, _, suffix = case.partition(":")
     device = core() if name == "cpu" else name
