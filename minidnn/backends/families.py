@@ -36,6 +36,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # products of pairs of matrices, many at a time
     "matmul": ("matmul.forward",),
+    # softmax(q k') v, without a matrix of tokens x tokens
+    "attention": ("attention.forward", "attention.backward"),
     # bias gradients: sums over all axes but the channels
     "bias": (
         "convolution.backward_bias",

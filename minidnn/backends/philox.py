@@ -43,9 +43,11 @@ def rounds(work: np.ndarray, key: tuple[int, int]) -> None:
         k0, k1 = (k0 + W0) & 0xFFFFFFFF, (k1 + W1) & 0xFFFFFFFF
 
 
-def words(size: int, seed: int, iteration: int, key: int) -> np.ndarray:
-    """The first `size` words of the stream for this seed (64 bits), iteration and layer key: uint32 (size,)."""
-    block = np.arange(blocks_of(size), dtype=np.uint64)
+def words(size: int, seed: int, iteration: int, key: int, first: int = 0) -> np.ndarray:
+    """`size` words of the stream for this seed (64 bits), iteration and layer key: uint32 (size,).
+
+    first: the block that they begin with"""
+    block = np.arange(first, first + blocks_of(size), dtype=np.uint64)
     work = np.empty((WORK_ROWS, len(block)), np.uint64)
     work[0], work[1] = block & LOW, block >> SHIFT
     work[2], work[3] = iteration & 0xFFFFFFFF, key & 0xFFFFFFFF

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from minidnn.layers.accuracy import Accuracy
 from minidnn.layers.argmax import ArgMax
+from minidnn.layers.attention import Attention
 from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.batch_reindex import BatchReindex
@@ -73,7 +74,7 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction, ArgMax,
+        MatMul, Attention, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction, ArgMax,
         Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,

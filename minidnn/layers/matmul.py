@@ -28,10 +28,8 @@ class MatMulAttrs:
 class MatMul(Layer):
     """Ours: y = scale * a b, for each pair of matrices in the last two axes of two bottoms, whose other axes are equal.
 
-    Attention is two of them, on q, k and v of shape (N*heads, T, d). The first takes q and k, with transpose_b and a
-    scale of d^-0.5. A Softmax along axis 2 follows. The second takes its top and v. Three layers lead from (N, T,
-    heads*d) to that shape: a Reshape to (N, T, heads, d, 1), a Permute with order [0, 2, 1, 3, 4], and a Reshape. Only
-    the Permute moves elements. Tensors of 4 axes lie as images, with channels innermost, and are copied first."""
+    Attention, with a matrix of all weights in memory, is two of them and a Softmax between; the layer Attention needs
+    no such matrix. Tensors of 4 axes lie as images, with channels innermost, and are copied first."""
 
     type = "MatMul"
     field_name = "matmul_param"

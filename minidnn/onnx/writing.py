@@ -16,6 +16,7 @@ import numpy as np
 
 from minidnn.errors import BadInput
 from minidnn.files.replace import replacing
+from minidnn.layers.attention import Attention
 from minidnn.layers.pad import around
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
@@ -423,6 +424,36 @@ def matmul(w: Writer, node: Node) -> None:
         w.add("Mul", node, [product, w.initializer(node, "scale", np.float32(p.scale))], [y])
 
 
+def attention(w: Writer, node: Node) -> None:
+    """By products and a Softmax, since the operator Attention came with version 23. Heads are (N, groups, heads of a
+    group, T, d), so that ONNX's own broadcasting gives each group its keys and values."""
+    assert isinstance(node.layer, Attention)
+    (y,), a, given = w.tops(node), node.layer.attrs([b.tensor.shape for b in node.bottoms]), w.bottoms(node)
+    counts, group = (a.heads, a.kv_heads, a.kv_heads), a.heads // a.kv_heads
+    if a.packed:
+        widths = _ints(w, node, "widths", [n * a.depth for n in counts])
+        parts = [f"{y}.{part}" for part in "qkv"]
+        w.add("Split", node, [*given, widths], parts, axis=2)
+        given = parts
+    turned, rows, columns = [], [0, 2, 3, 1, 4], [0, 2, 3, 4, 1]
+    for part, x, heads, order in zip("qkv", given, (group, 1, 1), (rows, columns, rows), strict=True):
+        w.add("Reshape", node, [x, _ints(w, node, part, [0, 0, a.kv_heads, heads, a.depth])], [f"{y}.{part}.heads"])
+        w.add("Transpose", node, [f"{y}.{part}.heads"], [f"{y}.{part}.apart"], perm=order)
+        turned.append(f"{y}.{part}.apart")
+    q, k, v = turned
+    w.add("MatMul", node, [q, k], [f"{y}.products"])
+    scores = f"{y}.scores"
+    w.add("Mul", node, [f"{y}.products", w.initializer(node, "scale", np.float32(a.scale))], [scores])
+    if a.causal or a.window is not None:
+        hidden = np.where(a.seen(np.arange(a.queries)[:, None], np.arange(a.keys)), np.float32(0), -np.float32(np.inf))
+        w.add("Add", node, [scores, w.initializer(node, "hidden", hidden)], [f"{y}.seen"])
+        scores = f"{y}.seen"
+    w.add("Softmax", node, [scores], [f"{y}.weights"], axis=-1)
+    w.add("MatMul", node, [f"{y}.weights", v], [f"{y}.values"])
+    w.add("Transpose", node, [f"{y}.values"], [f"{y}.back"], perm=[0, 3, 1, 2, 4])
+    w.add("Reshape", node, [f"{y}.back", _ints(w, node, "whole", [0, 0, a.heads * a.depth])], [y])
+
+
 def layer_norm(w: Writer, node: Node) -> None:
     p, shape = node.layer.param, node.bottoms[0].tensor.shape
     axis = p.axis % len(shape)
@@ -491,4 +522,5 @@ EXPORTED: dict[str, Callable[[Writer, Node], None]] = {
     "Swish": swish, "Mish": mish, "Dropout": _same("Identity"), "Eltwise": eltwise,
     "Concat": concat, "Flatten": to_shape, "Reshape": to_shape, "Softmax": softmax, "Slice": slice_, "Permute": permute,
     "Tile": tile, "Split": split, "MatMul": matmul, "Reduction": reduction, "Embed": embed, "Upsample": upsample,
+    "Attention": attention,
 }  # fmt: skip

@@ -34,6 +34,17 @@ class MatMulParameter(Message):
     scale: float = field(OURS + 2, 1.0)
 
 
+class AttentionParameter(Message):
+    """Ours: heads of queries, keys and values; which keys a query sees."""
+
+    num_heads: Positive = field(OURS)
+    num_kv_heads: Positive | None = field(OURS + 1, None)  # None: num_heads
+    causal: bool = field(OURS + 2, False)
+    window: Positive | None = field(OURS + 3, None)  # tokens; None: all
+    scale: float | None = field(OURS + 4, None)  # None: d^-0.5
+    dropout_ratio: Annotated[float, Field(ge=0, lt=1)] = field(OURS + 5, 0.0)
+
+
 class EmbedParameter(Message):
     num_output: Positive = field(1)
     input_dim: Positive = field(2)

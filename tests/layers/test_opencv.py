@@ -71,7 +71,7 @@ NETS: dict[str, list[tuple[list[tuple[int, ...]], str]]] = {
 # OpenCV has no layer of the same meaning, or it has no use in inference.
 WITHOUT = {
     "Input", "Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "Parameter", "Split", "Silence", "Accuracy",
-    "ArgMax", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "GroupNorm", "HardSigmoid", "Im2col",
+    "ArgMax", "Attention", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "GroupNorm", "HardSigmoid", "Im2col",
     "Interp", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction", "SPP", "Threshold", "Tile", "Upsample",
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
     "InfogainLoss", "MultinomialLogisticLoss",

@@ -25,11 +25,23 @@ from tests.support.paths import NET_FILES
 from tests.support.trains import baseline, train
 
 
+@pytest.mark.parametrize("net", ["attention", "decoder"])
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize("policy", ["vdnn_all:m", "layrub:m", "recompute_all:m"])
-def test_training_gives_the_bytes_of_baseline(device, policy):
-    want, losses, algorithms = baseline("attention", device, "m")
-    assert train("attention", device, policy, debug=True) == (want, losses, algorithms)
+def test_training_gives_the_bytes_of_baseline(net, device, policy):
+    want, losses, algorithms = baseline(net, device, "m")
+    assert train(net, device, policy, debug=True) == (want, losses, algorithms)
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_attention_in_parts_has_the_same_bytes(device):
+    """All but dropped probabilities, whose random numbers count over the batch: that layer runs as a whole."""
+    want, losses, algorithms = train("decoder", device, "liveness:m@2", debug=True)
+    assert {
+        "attention1.forward[0:3]",
+        "attention1.backward[0:3]",
+    } <= algorithms.keys() and "attention2.forward" in algorithms
+    assert train("decoder", device, "vdnn_all:m@2", debug=True) == (want, losses, algorithms)
 
 
 def test_so_does_the_smallest_budget():
@@ -40,8 +52,9 @@ def test_so_does_the_smallest_budget():
     assert (got, got_losses) == (want, losses)
 
 
-def test_cpu_and_reference_train_alike():
-    (_, ours, _), (_, theirs, _) = (baseline("attention", device, "m") for device in ("cpu", "reference"))
+@pytest.mark.parametrize("net", ["attention", "decoder"])
+def test_cpu_and_reference_train_alike(net):
+    (_, ours, _), (_, theirs, _) = (baseline(net, device, "m") for device in ("cpu", "reference"))
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 

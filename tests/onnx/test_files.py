@@ -62,7 +62,7 @@ def outputs(net, weights, x):
         for name, value in weights.items():
             layer, blob = name.rsplit("/", 1)
             session.params[layer][blob] = value
-        return session.forward({"data": x})
+        return session.forward(x if isinstance(x, dict) else {"data": x})
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,25 @@ def test_layers_of_today_s_nets_go_and_come_back(tmp_path):
     write(net, {}, tmp_path / "today.onnx")
     again, found = read(tmp_path / "today.onnx", batch=3)
     np.testing.assert_allclose(outputs(again, found, x)["swish"], outputs(net, {}, x)["swish"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "fields", ["num_heads: 4, num_kv_heads: 2, causal: true", "num_heads: 2, num_kv_heads: 1, window: 2, scale: 0.3"]
+)
+@pytest.mark.parametrize("bottoms", [[(3, 5, 32)], [(3, 5, 16), (3, 6, 8), (3, 6, 8)]], ids=len)
+def test_attention_goes_as_products_and_a_softmax(fields, bottoms, tmp_path):
+    names = [f"x{i}" for i in range(len(bottoms))]
+    inputs = [
+        f"- {{name: {n}, type: Input, top: {n}, input_param: {{shape: {{dim: {[*s]}}}}}}}"
+        for n, s in zip(names, bottoms, strict=True)
+    ]
+    it = f"- {{name: it, type: Attention, bottom: [{', '.join(names)}], top: it, attention_param: {{{fields}}}}}"
+    net = Net.from_text("\n".join(["name: a", "layer:", *inputs, it]))
+    write(net, {}, tmp_path / "it.onnx")
+    again, found = read(tmp_path / "it.onnx", batch=3)
+    x = {n: np.random.default_rng(1).standard_normal(s).astype(np.float32) for n, s in zip(names, bottoms, strict=True)}
+    want = outputs(net, {}, x)["it"]
+    np.testing.assert_allclose(outputs(again, found, x)["it"], want, rtol=1e-5, atol=1e-6)
 
 
 def test_a_free_batch_takes_the_number_that_is_given(written):

@@ -169,6 +169,8 @@ def test_pads(pads, mode, value, axes):
         ("SpaceToDepth", [(2, 2, 4, 6)], [], {"blocksize": 2}),
         ("MatMul", [(2, 1, 3, 4), (5, 4, 2)], [], {}),
         ("MatMul", [(2, 3, 4), (4,)], [], {}),
+        ("Attention", [(2, 5, 24), (2, 7, 12), (2, 7, 12)], [], {"q_num_heads": 4, "kv_num_heads": 2, "scale": 0.3}),
+        ("Attention", [(2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 6)], [], {"is_causal": 1}),
         ("Einsum", [(2, 3, 4), (2, 5, 4)], [], {"equation": "bqd,bkd->bqk"}),
         ("Einsum", [(2, 5, 3, 4), (2, 6, 3, 4)], [], {"equation": "bqhd, bkhd -> bhqk"}),
         ("Einsum", [(2, 3, 4), (4, 6)], [], {"equation": "btd,dk->kbt"}),
@@ -205,7 +207,9 @@ def test_operators(kind, shapes, constants, attributes):
         made.graph.node[0].input[:] = ["mask", "x0", "c0"]
         made.graph.initializer.append(onnx.numpy_helper.from_array(np.tri(4, 5, dtype=bool), "mask"))
     else:
-        made = model(kind, shapes, constants, opset=23 if kind == "RMSNormalization" else 21, **attributes)
+        made = model(
+            kind, shapes, constants, opset=23 if kind in ("RMSNormalization", "Attention") else 21, **attributes
+        )
     same(made, shapes)
 
 

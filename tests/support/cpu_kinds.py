@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.program import Tensor
-from tests.support.op_examples import Example, examples
+from tests.support.op_examples import Example, examples, hides
 
 ALL = examples()
 
@@ -30,6 +30,8 @@ def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
     """(example, tensor): the kind's examples in which one tensor has values that are not finite: one, some or all."""
     found = []
     for e in by_kind(kind):
+        if hides(e):
+            continue
         random = np.random.default_rng(0)
         for t in e.op.reads if len(e.op.reads) < MANY else (*e.op.reads[:2], *e.op.reads[-2:]):  # the rest are alike
             if t.dtype != "float32" or t.size > 1 << 14:

@@ -9,6 +9,7 @@ import pytest
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import (
     activation,
+    attention,
     bias,
     broadcast,
     distance,
@@ -34,8 +35,8 @@ from tests.support.op_examples import Example, Maker, attrs, compiled, examples,
 
 ALL = examples()
 FAMILIES = (
-    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move, norms, pooling,
-    resize, row_norm, summary, update,
+    activation, attention, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move,
+    norms, pooling, resize, row_norm, summary, update,
 )  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 

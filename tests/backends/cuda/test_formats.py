@@ -12,6 +12,7 @@ import pytest
 
 from minidnn.backends.cuda import (
     activation,
+    attention,
     dropout,
     elementwise,
     gather,
@@ -38,7 +39,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 
-KINDS = [activation, dropout, elementwise, gather, join, matmul, move, pooling, resize, row_norm, summary]
+KINDS = [activation, attention, dropout, elementwise, gather, join, matmul, move, pooling, resize, row_norm, summary]
 KINDS = sorted(k for module in KINDS for k in module.KINDS)
 KINDS += ["broadcast.multiply", "broadcast.add"]
 KINDS.remove("prelu.backward_filter")  # a sum: test_reductions.py
@@ -66,6 +67,7 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
     "row_norm.forward": ("r1", "r2", "w1", "w2"),
     "row_norm.backward_data": ("r2", "r3", "r4"),
     "row_norm.backward_filter": ("r2", "r3", "w0", "w1"),
+    "attention.forward": ("w1",),
     "argmax.forward": ("w0",),
     "prelu.forward": ("r1",),
     "prelu.backward_data": ("r1",),
@@ -76,9 +78,7 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
 
 def stored(e: Example, storage: str, stay: tuple[str, ...] | None = None) -> tuple[Example, Example]:
     """(the example in that format, the same numbers as float32). `stay`: what stays float32, if not FLOAT's"""
-    floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
-    floats = tuple(t.name for t in e.op.reads) if e.op.kind == "cast.forward_multi_tensor" else floats
-    floats = floats if stay is None else stay
+    floats = _floats(e) if stay is None else stay
     kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in floats]
     names = {t: t if t in kept else Tensor(t.name, t.shape, DTYPE[storage]) for t in e.op.tensors}
     op = replace(
@@ -90,6 +90,17 @@ def stored(e: Example, storage: str, stay: tuple[str, ...] | None = None) -> tup
     data = {t: x if t in kept else narrow(x, storage) for t, x in e.data.items()}
     wide = {t: x if t in kept else widen(data[t], storage) for t, x in e.data.items()}
     return Example(e.name, op, {names[t]: x for t, x in data.items()}, e.exact), Example(e.name, e.op, wide)
+
+
+def _floats(e: Example) -> tuple[str, ...]:
+    """The reads and writes that stay float32."""
+    if e.op.kind == "cast.backward" and len(e.op.reads) > 1:
+        return "r0", "r1"
+    if e.op.kind == "cast.forward_multi_tensor":
+        return tuple(t.name for t in e.op.reads)
+    if e.op.kind == "attention.backward":  # the logarithms of sums
+        return (f"r{2 if e.op.attrs.packed else 4}",)
+    return FLOAT.get(e.op.kind, ())
 
 
 @pytest.mark.slow

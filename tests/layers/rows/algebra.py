@@ -25,6 +25,16 @@ def normalize(x, gamma, across=True, eps=1e-10):
     return scaled * gamma.view(1, -1, *[1] * (x.dim() - 2))
 
 
+def attended(q, k, v, heads, kv_heads, causal=False, window=None, scale=None):
+    """Attention by whole matrices of scores; the last query's place is that of the last key."""
+    q, k, v = (x.unflatten(2, (n, -1)).transpose(1, 2) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
+    k, v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
+    scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
+    away = torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2] - torch.arange(k.shape[2])
+    hidden = (away < 0) & causal | (False if window is None else away.abs() >= window)
+    return (scores.masked_fill(hidden, -math.inf).softmax(3) @ v).transpose(1, 2).flatten(2)
+
+
 def largest(x, k, values, axis):
     """Caffe's ArgMax: of equal elements the last comes first."""
     if axis is None:
@@ -132,6 +142,27 @@ ROWS = {
             "flatten.backward: dx1.matrices -> dx1",
         ],
         lambda a, b, p: a @ b,
+    ),
+    "attention": Row(
+        "type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 4, num_kv_heads: 2, causal: true}",
+        [(2, 3, 20), (2, 5, 10), (2, 5, 10)], [(2, 3, 20)],
+        [
+            "attention.forward: x0 x1 x2 -> y0 lse",
+            "attention.backward: x0 x1 x2 y0 lse dy0 -> dx0 dx1 dx2",
+        ],
+        lambda q, k, v, p: attended(q, k, v, 4, 2, causal=True), flops=4 * 2 * 4 * 5 * (3 + 4 + 5),
+    ),
+    "attention of one bottom": Row(
+        "type: Attention, bottom: a, top: b, attention_param: {num_heads: 2, window: 2, scale: 0.3}",
+        [(2, 5, 24)], [(2, 5, 8)],
+        ["attention.forward: x0 -> y0 lse", "attention.backward: x0 y0 lse dy0 -> dx0"],
+        lambda x, p: attended(*x.split(8, 2), 2, 2, window=2, scale=0.3), flops=4 * 2 * 2 * 4 * (5 + 2 * 4),
+    ),
+    "attention to parameters": Row(
+        "type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 1}",
+        [(1, 2, 3), (1, 4, 3), (1, 4, 3)], [(1, 2, 3)],
+        ["attention.forward: x0 x1 x2 -> y0 lse", "attention.backward: x0 x1 x2 y0 lse dy0 -> dx1"],
+        lambda q, k, v, p: attended(q, k, v, 1, 1), still=(0, 2),
     ),
     "layer norm": Row(
         "type: LayerNorm, bottom: a, top: b", [(2, 3, 5)], [(2, 3, 5)], AFFINE,
@@ -292,6 +323,23 @@ def matmul(random):
     return Row(text, shapes, torch=lambda a, b, p: scale * (a.mT if turn[0] else a) @ (b.mT if turn[1] else b))
 
 
+def attention(random):
+    n, kv_heads, group, d, queries, more = sizes(random, (1, 3), (1, 3), (1, 3), (1, 9), (1, 9), (0, 4))
+    heads, causal, packed = kv_heads * group, yes(random), yes(random)
+    keys, window = queries + (0 if packed else more), int(random.integers(1, 9)) if yes(random) else None
+    widths = [heads * d, kv_heads * d, kv_heads * d]
+    shapes = (
+        [(n, queries, sum(widths))] if packed else [(n, queries if i == 0 else keys, w) for i, w in enumerate(widths)]
+    )
+    given = dict(num_heads=heads, num_kv_heads=kv_heads, causal=causal) | ({} if window is None else {"window": window})
+
+    def theirs(*x):
+        q, k, v = x[0].split(widths, 2) if packed else x[:3]
+        return attended(q, k, v, heads, kv_heads, causal, window)
+
+    return Row(text_of("Attention", "attention_param", "a" if packed else "[a, b, c]", **given), shapes, torch=theirs)
+
+
 def layer_norm(random):
     shape, affine, eps = any_shape(random), yes(random), float(random.choice([1e-5, 0.1]))
     axis = int(random.integers(len(shape)))
@@ -363,6 +411,7 @@ def argmax(random):
 RANDOM = {
     "InnerProduct": inner_product,
     "MatMul": matmul,
+    "Attention": attention,
     "LayerNorm": layer_norm,
     "GroupNorm": group_norm,
     "RMSNorm": rms_norm,

@@ -11,6 +11,7 @@ from functools import cache
 
 from tests.support.op_examples.activations import activations
 from tests.support.op_examples.algebra import algebra
+from tests.support.op_examples.attentions import attentions, hides
 from tests.support.op_examples.distances import labelled, pairs, pointwise, softened
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
@@ -38,13 +39,14 @@ from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
-    "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "summed", "sums",
-    "together",
+    "hides", "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "summed",
+    "sums", "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
     labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios, two_passes,
+    attentions,
 )  # fmt: skip
 
 

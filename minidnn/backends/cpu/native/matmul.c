@@ -24,20 +24,6 @@ static int64_t floats(const Geometry *g) { return at_most(DEEPEST, g->depth) * u
 
 int64_t matmul_bytes(const Geometry *g) { return 4 * g->threads * floats(g); }
 
-/* Packs rows x columns of a B that lies as columns x rows, a square of LANES x LANES at a time. */
-static void pack_turned(const float *b, int64_t pitch, int64_t rows, int64_t columns, float *panels) {
-    for (int64_t j = 0; j < up(columns, PANEL); j += LANES) {
-        float *to = panels + j / PANEL * PANEL * rows + j % PANEL;
-        for (int64_t k = 0; k < rows; k += LANES, to += LANES * PANEL) {
-            vec square[LANES];
-            for (int i = 0; i < LANES; i++)
-                square[i] = j + i < columns ? load_some(b + (j + i) * pitch + k, rows - k) : (vec){0};
-            transpose(square);
-            for (int i = 0; i < LANES && k + i < rows; i++) store(to + i * PANEL, square[i]);
-        }
-    }
-}
-
 /* y = y * scale + bias */
 static void finish(const Geometry *g, int64_t rows, int64_t columns, const float *bias, float *y) {
     const float scale = (float)g->scale;

@@ -1,0 +1,86 @@
+"""Attention (attention.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends import philox
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
+from minidnn.program import Op
+
+FLOAT = 4  # bytes
+
+
+class Geometry(Mirrored):
+    twin = "attention"
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                "samples", "queries", "keys", "heads", "kv_heads", "depth", "q_pitch", "kv_pitch", "causal", "window",
+                "threads",
+            )
+        ),
+        *((name, ctypes.c_uint32) for name in ("seed_low", "seed_high", "key", "limit")),
+        *((name, ctypes.c_float) for name in ("kept", "scale")),
+    )  # fmt: skip
+
+
+def forward(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for q k v (iteration) -> y (lse), or for one tensor that has all three."""
+    g, scratch, run = _geometry(native, op), Scratch(), native.function("attention_forward")
+    space = scratch.take(native.bytes("attention_forward_bytes", g))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        given, (y, *lse) = _three(op, reads), map(address, writes)
+        return [bound(run, g, *given, _iteration(op, reads), y, *(lse or [0]), space.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+def backward(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for q k v y lse dy (iteration) -> dq dk dv, those that are wanted, or for packed ones."""
+    g, scratch, run = _geometry(native, op), Scratch(), native.function("attention_backward")
+    space = scratch.take(native.bytes("attention_backward_bytes", g))
+    first = 1 if op.attrs.packed else 3
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        more = (address(t) for t in reads[first : first + 3])
+        places = map(address, writes)
+        to = _three(op, writes) if op.attrs.packed else [next(places) if w else 0 for w in op.attrs.gradients]
+        return [bound(run, g, *_three(op, reads), *more, _iteration(op, reads), *to, space.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+def _geometry(native: Native, op: Op) -> Geometry:
+    a, x = op.attrs, op.reads[0]
+    both = (a.heads + 2 * a.kv_heads) * a.depth
+    pitches = (both, both) if a.packed else (a.heads * a.depth, a.kv_heads * a.depth)
+    seed = a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF
+    return Geometry(
+        x.shape[0], a.queries, a.keys, a.heads, a.kv_heads, a.depth, *pitches, a.causal, a.window or 0, native.threads,
+        *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio), a.scale,
+    )  # fmt: skip
+
+
+def _three(op: Op, arrays: Sequence[np.ndarray]) -> list[int]:
+    """The addresses of q, k and v, or of their gradients."""
+    a = op.attrs
+    if not a.packed:
+        return [address(t) for t in arrays[:3]]
+    first, behind = address(arrays[0]), FLOAT * a.depth
+    return [first, first + behind * a.heads, first + behind * (a.heads + a.kv_heads)]
+
+
+def _iteration(op: Op, reads: Sequence[np.ndarray]) -> int:
+    return address(reads[-1]) if op.attrs.ratio else 0
+
+
+FIRST = {"attention.forward": forward, "attention.backward": backward}

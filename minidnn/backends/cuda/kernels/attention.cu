@@ -1,0 +1,400 @@
+// Attention: y = softmax(scale * q k') v for each head, in bytes that grow with the tokens, never with their square.
+//
+// A block takes TILE queries, or of dk and dv TILE keys, and meets TILE of the others at a time, with 16 x 16 threads as
+// in matmul.cu: a thread has 4 rows of a tile, 16 apart, and 4 of its columns. A product's result has COLUMNS columns a
+// thread. Forward keeps a running maximum and sum of each query (FlashAttention-2), and leaves the logarithm of the sum.
+// Backward computes the probabilities again from that, once for dq and once for dk and dv: so no block adds to what
+// another one writes, and all sums have a fixed order.
+
+#include "philox.cuh"
+
+constexpr int TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, THREADS = SIDE * SIDE, WIDEST = 256;
+
+struct Geometry {
+    int64 items;          // blocks of work
+    int queries, keys, heads, kv_heads, depth;
+    int q_pitch, kv_pitch;  // values from token to token of q, k and v, and of their gradients
+    int causal, window;     // window 0: all are seen
+    float scale;
+    uint32 key, seed_low, seed_high, limit;  // limit 0: nothing is dropped
+    float kept;
+};
+
+// Rows of a head, one for each token.
+template <class P>
+struct Rows {
+    P* p;
+    int64 pitch;
+    int count;
+};
+
+struct Me {
+    int row, column;  // this thread's first ones of a tile
+    __device__ Me() : row(threadIdx.x / SIDE), column(threadIdx.x % SIDE) {}
+};
+
+// Fills pool[d][i] with rows [first, first + TILE) and numbers [from, from + DEPTH) of each; 0 beyond both.
+__device__ inline void fill(float (&pool)[DEPTH][TILE + 1], Rows<const T> m, int first, int from, int depth) {
+    for (int e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
+        int i = e / DEPTH, d = e % DEPTH;
+        bool there = first + i < m.count && from + d < depth;
+        pool[d][i] = there ? load(m.p, (first + i) * m.pitch + from + d) : 0.0f;
+    }
+}
+
+struct Shared {
+    float left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];  // one more than a row: no bank conflicts
+    float tile[TILE][TILE + 1], each[TILE][SIDE + 1];
+    float rows[DEPTH][WIDEST];
+};
+
+// sum = a b', for rows of a from `row` on and rows of b from `column` on.
+__device__ inline void multiply(Shared& s, Rows<const T> a, int row, Rows<const T> b, int column, int depth,
+                                float (&sum)[EACH][EACH]) {
+    Me me;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++) sum[i][j] = 0;
+    for (int from = 0; from < depth; from += DEPTH) {
+        fill(s.left, a, row, from, depth);
+        fill(s.right, b, column, from, depth);
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            float x[EACH], w[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                x[i] = s.left[d][me.row + i * SIDE];
+                w[i] = s.right[d][me.column + i * SIDE];
+            }
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+#pragma unroll
+                for (int j = 0; j < EACH; j++) sum[i][j] += x[i] * w[j];
+        }
+        __syncthreads();
+    }
+}
+
+// sums += tile b, for the TILE rows of b from `first` on. The tile is as s.tile has it, or its transpose.
+template <int COLUMNS>
+__device__ inline void accumulate(Shared& s, bool turned, Rows<const T> b, int first, int depth,
+                                  float (&sums)[EACH][COLUMNS]) {
+    Me me;
+    for (int from = 0; from < TILE; from += DEPTH) {
+        for (int e = threadIdx.x; e < DEPTH * COLUMNS * SIDE; e += THREADS) {
+            int j = e / (COLUMNS * SIDE), d = e % (COLUMNS * SIDE), row = first + from + j;
+            s.rows[j][d] = row < b.count && d < depth ? load(b.p, row * b.pitch + d) : 0.0f;
+        }
+        __syncthreads();
+        for (int j = 0; j < DEPTH; j++) {
+            float x[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                x[i] = turned ? s.tile[from + j][me.row + i * SIDE] : s.tile[me.row + i * SIDE][from + j];
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                float w = s.rows[j][me.column + c * SIDE];
+#pragma unroll
+                for (int i = 0; i < EACH; i++) sums[i][c] += x[i] * w;
+            }
+        }
+        __syncthreads();
+    }
+}
+
+template <int COLUMNS>
+__device__ inline void clear(float (&sums)[EACH][COLUMNS]) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) sums[i][c] = 0;
+}
+
+template <int COLUMNS>
+__device__ inline void store_rows(Rows<T> to, int first, int depth, const float (&sums)[EACH][COLUMNS], float factor) {
+    Me me;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) {
+            int row = first + me.row + i * SIDE, d = me.column + c * SIDE;
+            if (row < to.count && d < depth) store(to.p, row * to.pitch + d, sums[i][c] * factor);
+        }
+}
+
+// A number of each of this thread's rows: over the whole row, of what its 16 threads each found of it.
+template <class F>
+__device__ inline void across(Shared& s, float (&value)[EACH], F f) {
+    Me me;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) s.each[me.row + i * SIDE][me.column] = value[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        value[i] = s.each[me.row + i * SIDE][0];
+        for (int j = 1; j < SIDE; j++) value[i] = f(value[i], s.each[me.row + i * SIDE][j]);
+    }
+    __syncthreads();
+}
+
+__device__ inline bool seen(const Geometry& g, int query, int key) {
+    int away = query + g.keys - g.queries - key;
+    if (query >= g.queries || key >= g.keys || (g.causal && away < 0)) return false;
+    return !g.window || (away < g.window && -away < g.window);
+}
+
+// Of the blocks of TILE keys (or queries), the first that some of the TILE queries (or keys) from `first` on meet, and
+// what is behind the last.
+struct Range {
+    int low, high;
+};
+__device__ inline Range keys_of(const Geometry& g, int first) {
+    int from = first + g.keys - g.queries, to = from + TILE;  // the keys at the queries' places
+    int low = g.window ? from - g.window + 1 : 0;
+    int high = g.causal ? to : g.window ? to + g.window - 1 : g.keys;
+    return {low < 0 ? 0 : low / TILE * TILE, high < g.keys ? high : g.keys};
+}
+__device__ inline Range queries_of(const Geometry& g, int first) {
+    int from = first - (g.keys - g.queries), to = from + TILE;
+    int low = g.causal ? from : g.window ? from - g.window + 1 : 0;
+    int high = g.window ? to + g.window - 1 : g.queries;
+    return {low < 0 ? 0 : low / TILE * TILE, high < g.queries ? high : g.queries};
+}
+
+// Without dropout `iteration` is any other tensor.
+__device__ inline uint32 now_of(const void* iteration) { return (uint32)*(const int64*)iteration; }
+
+__device__ inline float factor(const Geometry& g, uint32 iteration, int64 row, int key) {
+    if (!g.limit) return 1;
+    Words w = philox(row * ((g.keys + 3) / 4) + key / 4, iteration, g.key, g.seed_low, g.seed_high);
+    uint32 word = key % 4 < 2 ? (key % 4 ? w.v[1] : w.v[0]) : (key % 4 == 2 ? w.v[2] : w.v[3]);
+    return word >= g.limit ? g.kept : 0.0f;
+}
+
+// What a block works on: a head of a sample, and the first of TILE rows.
+struct Item {
+    int64 sample;
+    int head, kv_head, first;
+    int64 row;  // of the first query of the head, among all
+
+    __device__ Item(const Geometry& g, int64 i, int heads, int rows) {
+        int blocks = (rows + TILE - 1) / TILE;
+        int64 line = quotient(i, blocks);
+        first = (blocks - 1 - (int)remainder(i, blocks, line)) * TILE;  // of a causal one, those with most keys first
+        sample = quotient(line, heads);
+        of(g, (int)remainder(line, heads, sample));
+    }
+    __device__ void of(const Geometry& g, int which) {
+        head = which, kv_head = which / (g.heads / g.kv_heads), row = (sample * g.heads + head) * g.queries;
+    }
+    template <class P>
+    __device__ Rows<P> queries(const Geometry& g, P* q) const {
+        return {q + sample * g.queries * g.q_pitch + head * g.depth, g.q_pitch, g.queries};
+    }
+    template <class P>
+    __device__ Rows<P> tops(const Geometry& g, P* y) const {
+        int64 pitch = (int64)g.heads * g.depth;
+        return {y + sample * g.queries * pitch + head * g.depth, pitch, g.queries};
+    }
+    template <class P>
+    __device__ Rows<P> keys(const Geometry& g, P* k) const {
+        return {k + sample * g.keys * g.kv_pitch + kv_head * g.depth, g.kv_pitch, g.keys};
+    }
+    __device__ int64 of_query(const Geometry& g, int query) const {  // its place in lse
+        return (sample * g.queries + query) * g.heads + head;
+    }
+};
+
+template <int COLUMNS>
+__device__ inline void attend(const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps,
+                              const Geometry& g) {
+    __shared__ Shared s;
+    Me me;
+    uint32 now = g.limit ? now_of(iteration) : 0;
+    for (int64 i = blockIdx.x; i < g.items; i += gridDim.x) {
+        Item it(g, i, g.heads, g.queries);
+        Range range = keys_of(g, it.first);
+        float most[EACH], all[EACH], sums[EACH][COLUMNS];
+        clear(sums);
+#pragma unroll
+        for (int r = 0; r < EACH; r++) most[r] = -3.402823466e38f, all[r] = 0;
+        for (int first = range.low; first < range.high; first += TILE) {
+            float p[EACH][EACH], largest[EACH], part[EACH], less[EACH];
+            multiply(s, it.queries(g, q), it.first, it.keys(g, k), first, g.depth, p);
+#pragma unroll
+            for (int r = 0; r < EACH; r++) {
+                largest[r] = most[r];
+#pragma unroll
+                for (int c = 0; c < EACH; c++) {
+                    bool sees = seen(g, it.first + me.row + r * SIDE, first + me.column + c * SIDE);
+                    p[r][c] = sees ? p[r][c] * g.scale : -infinity();
+                    if (p[r][c] > largest[r]) largest[r] = p[r][c];
+                }
+            }
+            across(s, largest, [](float a, float b) { return b > a ? b : a; });
+#pragma unroll
+            for (int r = 0; r < EACH; r++) {
+                part[r] = 0;
+#pragma unroll
+                for (int c = 0; c < EACH; c++) {
+                    p[r][c] = expf(p[r][c] - largest[r]);
+                    part[r] += p[r][c];
+                    int key = first + me.column + c * SIDE;
+                    s.tile[me.row + r * SIDE][me.column + c * SIDE] =
+                        p[r][c] * factor(g, now, it.row + it.first + me.row + r * SIDE, key);
+                }
+                less[r] = expf(most[r] - largest[r]);
+                most[r] = largest[r];
+            }
+            across(s, part, [](float a, float b) { return a + b; });
+#pragma unroll
+            for (int r = 0; r < EACH; r++) {
+                all[r] = all[r] * less[r] + part[r];
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c++) sums[r][c] *= less[r];
+            }
+            accumulate(s, false, it.keys(g, v), first, g.depth, sums);
+        }
+#pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            int query = it.first + me.row + r * SIDE;
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) sums[r][c] /= all[r];
+            if (keeps && me.column == 0 && query < g.queries)
+                ((float*)lse)[it.of_query(g, query)] = most[r] + logf(all[r]);
+        }
+        store_rows(it.tops(g, y), it.first, g.depth, sums, 1.0f);
+    }
+}
+
+// The sum of dy y, for each query and head: delta (samples, queries, heads).
+extern "C" __global__ void attention_delta(const T* y, const T* dy, float* delta, int64 rows, int depth) {
+    for (int64 i = first(); i < rows; i += step()) {
+        float sum = 0;
+        for (int d = 0; d < depth; d++) sum += load(y, i * depth + d) * load(dy, i * depth + d);
+        delta[i] = sum;
+    }
+}
+
+// The probabilities p and the gradients of the scores, of a tile of queries and keys, as a thread has them. `dropped`:
+// the probabilities that v meets.
+struct Slopes {
+    float dropped[EACH][EACH], slope[EACH][EACH];
+
+    __device__ Slopes(Shared& s, const Geometry& g, const Item& it, int from, int first, Rows<const T> q, Rows<const T> k,
+                      Rows<const T> v, Rows<const T> dy, const float* lse, const float* delta, uint32 now) {
+        Me me;
+        multiply(s, q, from, k, first, g.depth, dropped);
+        multiply(s, dy, from, v, first, g.depth, slope);
+#pragma unroll
+        for (int r = 0; r < EACH; r++) {
+            int query = from + me.row + r * SIDE;
+            int64 at = it.of_query(g, query < g.queries ? query : 0);
+#pragma unroll
+            for (int c = 0; c < EACH; c++) {
+                int key = first + me.column + c * SIDE;
+                if (!seen(g, query, key)) {
+                    dropped[r][c] = slope[r][c] = 0;
+                    continue;
+                }
+                float p = expf(dropped[r][c] * g.scale - lse[at]), f = factor(g, now, it.row + query, key);
+                slope[r][c] = p * (slope[r][c] * f - delta[at]);
+                dropped[r][c] = p * f;
+            }
+        }
+    }
+};
+
+__device__ inline void keep(Shared& s, const float (&value)[EACH][EACH]) {
+    Me me;
+#pragma unroll
+    for (int r = 0; r < EACH; r++)
+#pragma unroll
+        for (int c = 0; c < EACH; c++) s.tile[me.row + r * SIDE][me.column + c * SIDE] = value[r][c];
+    __syncthreads();
+}
+
+template <int COLUMNS>
+__device__ inline void to_queries(const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration,
+                                  const float* delta, T* dq, const Geometry& g) {
+    __shared__ Shared s;
+    uint32 now = g.limit ? now_of(iteration) : 0;
+    for (int64 i = blockIdx.x; i < g.items; i += gridDim.x) {
+        Item it(g, i, g.heads, g.queries);
+        Range range = keys_of(g, it.first);
+        float sums[EACH][COLUMNS];
+        clear(sums);
+        for (int first = range.low; first < range.high; first += TILE) {
+            Slopes found(s, g, it, it.first, first, it.queries(g, q), it.keys(g, k), it.keys(g, v), it.tops(g, dy), lse,
+                         delta, now);
+            keep(s, found.slope);
+            accumulate(s, false, it.keys(g, k), first, g.depth, sums);
+        }
+        store_rows(it.queries(g, dq), it.first, g.depth, sums, g.scale);
+    }
+}
+
+// dk and dv, those that are wanted.
+template <int COLUMNS>
+__device__ inline void to_keys(const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration,
+                               const float* delta, T* dk, T* dv, int wants_k, int wants_v, const Geometry& g) {
+    __shared__ Shared s;
+    uint32 now = g.limit ? now_of(iteration) : 0;
+    int group = g.heads / g.kv_heads;
+    for (int64 i = blockIdx.x; i < g.items; i += gridDim.x) {
+        Item it(g, i, g.kv_heads, g.keys);
+        Range range = queries_of(g, it.first);
+        float of_k[EACH][COLUMNS], of_v[EACH][COLUMNS];
+        clear(of_k);
+        clear(of_v);
+        int kv_head = it.head;
+        for (int h = 0; h < group; h++) {
+            it.of(g, kv_head * group + h);
+            for (int from = range.low; from < range.high; from += TILE) {
+                Slopes found(s, g, it, from, it.first, it.queries(g, q), it.keys(g, k), it.keys(g, v), it.tops(g, dy),
+                             lse, delta, now);
+                if (wants_v) {
+                    keep(s, found.dropped);
+                    accumulate(s, true, it.tops(g, dy), from, g.depth, of_v);
+                }
+                if (wants_k) {
+                    keep(s, found.slope);
+                    accumulate(s, true, it.queries(g, q), from, g.depth, of_k);
+                }
+            }
+        }
+        if (wants_v) store_rows(it.keys(g, dv), it.first, g.depth, of_v, 1.0f);
+        if (wants_k) store_rows(it.keys(g, dk), it.first, g.depth, of_k, g.scale);
+    }
+}
+
+#define SIZES                                                                                                          \
+    int64 items, int queries, int keys, int heads, int kv_heads, int depth, int q_pitch, int kv_pitch, int causal,     \
+        int window, float scale, uint32 key, uint32 seed_low, uint32 seed_high, uint32 limit, float kept
+#define GEOMETRY                                                                                                       \
+    Geometry {                                                                                                         \
+        items, queries, keys, heads, kv_heads, depth, q_pitch, kv_pitch, causal, window, scale, key, seed_low,         \
+            seed_high, limit, kept                                                                                     \
+    }
+
+// For heads of at most 16 * COLUMNS numbers.
+#define KERNELS(DEEP, COLUMNS)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(256) attention_##DEEP(                                                \
+        const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps, SIZES) {              \
+        attend<COLUMNS>(q, k, v, iteration, y, lse, keeps, GEOMETRY);                                                  \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) attention_to_queries_##DEEP(                                     \
+        const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration, const float* delta, \
+        T* dq, SIZES) {                                                                                                \
+        to_queries<COLUMNS>(q, k, v, lse, dy, iteration, delta, dq, GEOMETRY);                                         \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) attention_to_keys_##DEEP(                                        \
+        const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration, const float* delta, \
+        T* dk, T* dv, int wants_k, int wants_v, SIZES) {                                                               \
+        to_keys<COLUMNS>(q, k, v, lse, dy, iteration, delta, dk, dv, wants_k, wants_v, GEOMETRY);                      \
+    }
+KERNELS(64, 4)
+KERNELS(128, 8)
+KERNELS(256, 16)

@@ -1,0 +1,142 @@
+"""Attention: each query's mean of the values, weighted by the softmax of its products with the keys."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, text
+from minidnn.program import Op, Tensor
+
+
+@dataclass(frozen=True)
+class AttentionAttrs:
+    """`heads` heads of queries, of `depth` numbers each; `kv_heads` of keys and values. Each of the latter serves
+    heads / kv_heads of the former, which follow each other.
+
+    packed:   whether q, k and v are one tensor, one behind the other for each token
+    causal:   whether a query sees no key behind its own place. The last query's place is that of the last key
+    window:   how many tokens away a key must be not to be seen; None: all are seen
+    scale:    of the products of queries and keys
+    ratio:    the share of probabilities that are dropped; 0: none
+    seed, key: of the random numbers, as of a Dropout
+    gradients: of backward, which of dq, dk and dv it writes; of a packed tensor all or none
+    """
+
+    queries: int
+    keys: int
+    heads: int
+    kv_heads: int
+    depth: int
+    packed: bool = False
+    causal: bool = False
+    window: int | None = None
+    scale: float = 1.0
+    ratio: float = 0.0
+    seed: int = 0
+    key: int = 0
+    gradients: tuple[bool, bool, bool] = (True, True, True)
+
+    def seen(self, query: Any, key: Any) -> Any:
+        """Whether queries see keys: of bool, numbers or arrays like the arguments."""
+        away = query + self.keys - self.queries - key
+        return ((away >= 0) | (not self.causal)) & (self.window is None or abs(away) < self.window)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of a query and a key that it sees a head has."""
+        if self.window is None and not self.causal:
+            return self.queries * self.keys
+        window = self.keys if self.window is None else self.window
+        before = _sum(self.keys - self.queries + 1, self.queries, window)  # keys up to the query's place, itself too
+        return before if self.causal else before + _sum(0, self.queries, window - 1)
+
+
+def _sum(first: int, count: int, most: int) -> int:
+    """The sum of min(i, most) over `count` numbers i from `first` on."""
+    rising = max(0, min(count, most - first))
+    return rising * (2 * first + rising - 1) // 2 + (count - rising) * most
+
+
+class Attention(Layer):
+    """Ours, after Vaswani et al., "Attention Is All You Need" (2017): y = softmax(scale * q k') v, for each of
+    `num_heads` heads.
+
+    The bottoms are q (N, T, heads * d), k and v (N, S, kv_heads * d), or one that has the three behind each other (N,
+    T, (heads + 2 kv_heads) * d). The top is (N, T, heads * d). Fewer `num_kv_heads` than heads are grouped queries
+    (Ainslie et al., "GQA", 2023). With `causal`, a query sees the keys up to its own place, with `window` those less
+    than so many tokens away; the last query's place is that of the last key. `scale` is d^-0.5 if it is not given.
+    `dropout_ratio` drops probabilities in TRAIN.
+
+    Its bytes grow with the tokens, not with their square: beside y, forward keeps the logarithm of each query's sum (N,
+    T, heads), and backward computes the probabilities again (Dao et al., "FlashAttention", 2022)."""
+
+    type = "Attention"
+    field_name = "attention_param"
+    needs = ("num_heads",)
+    bottoms = (1, 3)
+
+    def attrs(self, bottoms: Sequence[Shape]) -> AttentionAttrs:
+        p = self.param
+        heads, kv_heads = p.num_heads, p.num_kv_heads or p.num_heads
+        if len(bottoms) == 2 or any(len(shape) != 3 for shape in bottoms):
+            raise ShapeError(
+                "expected one bottom (N, T, q and k and v), or three: q (N, T, heads * d), "
+                f"k and v (N, S, kv_heads * d); got {' and '.join(map(text, bottoms))}"
+            )
+        if heads % kv_heads:
+            raise ShapeError(f"num_kv_heads {kv_heads} does not divide num_heads {heads}")
+        (_, queries, width), *others = bottoms
+        all_heads = heads if others else heads + 2 * kv_heads
+        if width % all_heads:
+            what = f"num_heads {heads}" if others else f"{all_heads} heads (of q {heads}, of k and v {kv_heads} each)"
+            raise ShapeError(f"{what} does not divide the {width} numbers of a token of the bottom {text(bottoms[0])}")
+        depth, keys = width // all_heads, others[0][1] if others else queries
+        wanted = (bottoms[0][0], keys, kv_heads * depth)
+        if any(shape != wanted for shape in others):
+            raise ShapeError(
+                f"{kv_heads} heads of {depth} numbers need k and v of {text(wanted)}, "
+                f"got {' and '.join(map(text, others))}"
+            )
+        if keys < queries and (p.causal or p.window is not None):
+            raise ShapeError(
+                f"{queries} queries have {keys} keys: the first queries would see none, for the last query's place is "
+                "that of the last key; leave out causal and window, or give as many keys"
+            )
+        scale = depth**-0.5 if p.scale is None else p.scale
+        return AttentionAttrs(queries, keys, heads, kv_heads, depth, not others, p.causal, p.window, scale)
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        a = self.attrs(bottoms)
+        return [(*bottoms[0][:2], a.heads * a.depth)]
+
+    def forward(self, s: Site) -> Iterable[Op]:
+        a, reads, (y,) = *self._given(s), s.y
+        kept = [self._sums(s, a)] if s.train else []
+        yield s.op("attention.forward", reads, [y, *kept], a, flops=4 * self._products(s, a))
+
+    def backward(self, s: Site) -> Iterable[Op]:
+        (a, reads), (dy,) = self._given(s), s.arriving
+        wanted = [dx is not None for dx in s.dx]
+        q, k, v = wanted * 3 if a.packed else wanted
+        reads[len(s.x) : len(s.x)] = [s.y[0], self._sums(s, a), dy]
+        flops = (4 + 2 * (q + k + v)) * self._products(s, a)
+        yield s.op("attention.backward", reads, s.bottom_gradients, replace(a, gradients=(q, k, v)), flops=flops)
+
+    def _given(self, s: Site) -> tuple[AttentionAttrs, list[Tensor]]:
+        """What both passes compute, and their first reads; with dropout, the number of the step is the last one."""
+        a = self.attrs([t.shape for t in s.x])
+        if not s.train or not self.param.dropout_ratio:
+            return a, list(s.x)
+        key = zlib.crc32(self.name.encode())
+        return replace(a, ratio=self.param.dropout_ratio, seed=s.seed, key=key), [*s.x, s.iteration]
+
+    def _sums(self, s: Site, a: AttentionAttrs) -> Tensor:
+        """The logarithm of the sum of e^score over the keys, for each query and head."""
+        return s.extra("lse", (s.x[0].shape[0], a.queries, a.heads))
+
+    def _products(self, s: Site, a: AttentionAttrs) -> int:
+        return math.prod((s.x[0].shape[0], a.heads, a.depth, a.pairs))

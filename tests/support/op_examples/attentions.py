@@ -1,0 +1,50 @@
+"""Attention: every way to mask, group and pack, around the ends of blocks, panels and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from minidnn.backends.reference.attention import KINDS
+from minidnn.layers.attention import AttentionAttrs
+from tests.support.op_examples.maker import Example, Maker
+
+GEOMETRIES = [  # samples, queries, keys, heads, heads of k and v, depth; what differs
+    (1, 1, 1, 1, 1, 1, {}),
+    (2, 5, 5, 2, 2, 3, {"packed": True}),
+    (1, 1, 9, 2, 1, 8, {"causal": True}),
+    (2, 7, 7, 4, 2, 16, {"packed": True, "causal": True}),
+    (1, 33, 47, 2, 1, 20, {"gradients": (True, False, True)}),
+    (1, 40, 40, 1, 1, 33, {"causal": True, "window": 5, "gradients": (False, True, False)}),
+    (1, 130, 137, 2, 2, 64, {"window": 17}),
+    (2, 197, 197, 3, 3, 32, {"packed": True}),
+    (1, 300, 300, 4, 2, 17, {"causal": True}),
+    (1, 260, 260, 2, 1, 48, {"causal": True, "window": 129, "packed": True}),
+    (2, 30, 31, 2, 2, 8, {"ratio": 0.25, "seed": 2**40 + 5, "key": 9}),
+    (1, 140, 140, 2, 1, 16, {"ratio": 0.5, "seed": 3, "key": 2**31 + 1, "causal": True, "packed": True}),
+]
+
+
+def hides(e: Example) -> bool:
+    """Whether queries do not see all keys. Of a key that is not finite, 0 times it is not finite either, and so it may
+    reach queries of the same block that do not see it."""
+    return e.op.family == "attention" and (e.op.attrs.causal or e.op.attrs.window is not None)
+
+
+def attentions(m: Maker) -> Iterator[Example]:
+    for samples, queries, keys, heads, kv_heads, depth, how in GEOMETRIES:
+        a = AttentionAttrs(queries, keys, heads, kv_heads, depth, scale=depth**-0.5, **how)
+        shapes = [(samples, queries, heads * depth)] + [(samples, keys, kv_heads * depth)] * 2
+        if a.packed:
+            shapes = [(samples, queries, (heads + 2 * kv_heads) * depth)]
+        given, iteration = [m.normal(*shape) for shape in shapes], [np.array([11])] * bool(a.ratio)
+        y, lse, dy = (np.empty((samples, queries, n), np.float32) for n in (heads * depth, heads, heads * depth))
+        note = ", ".join(how)
+        yield m.example("attention.forward", [*given, *iteration], [y.shape, lse.shape], a, note=note)
+        KINDS["attention.forward"](a, [*given, *iteration], [y, lse])
+        dy[...] = m.normal(*dy.shape)
+        outs = shapes if a.packed else [s for s, wanted in zip(shapes, a.gradients, strict=True) if wanted]
+        yield m.example("attention.backward", [*given, y, lse, dy, *iteration], outs, a, note=note)
+        if not a.ratio:
+            yield m.example("attention.forward", given, [y.shape], a, note=f"{note} alone")
