@@ -13,12 +13,10 @@
 #include <omp.h>
 #include <stddef.h>
 
-#include "floats.h"
+#include "losses.h"
 #include "mirrored.h"
-#include "pieces.h"
 #include "product.h"
 #include "runs.h"
-#include "transcendental.h"
 
 typedef struct {
     int64_t samples, queries, keys; /* tokens of a sample; the last query sees the last key */
@@ -35,6 +33,10 @@ typedef struct {
 MIRRORED(attention, Geometry)
 
 enum { HIGH = 128 }; /* queries of a block; keys are DEEP */
+
+ALWAYS vec each(float v) { return v - (vec){0}; }
+ALWAYS vec larger(vec a, vec b) { return choose(a > b, a, b); } /* b if one is NaN */
+
 static const float LOWEST = -3.40282347e38f;
 
 /* ---- the workspace of a thread, in floats */
@@ -248,11 +250,11 @@ static void soften(const Geometry *g, int64_t keys, int64_t queries, const Space
         const vec before = most;
         for (int64_t k = 0; k < keys; k++) most = larger(load(column + k * PANEL), most);
         for (int64_t k = 0; k < keys; k++) {
-            const vec p = exponential_of(load(column + k * PANEL) - most);
+            const vec p = exponential(load(column + k * PANEL) - most);
             store(column + k * PANEL, p);
             sum += p;
         }
-        const vec less = exponential_of(before - most);
+        const vec less = exponential(before - most);
         store(s->most + j, most);
         store(s->all + j, fused(load(s->all + j), less, sum));
         float *sums = s->sums + j / PANEL * g->depth * PANEL + j % PANEL;
@@ -262,10 +264,9 @@ static void soften(const Geometry *g, int64_t keys, int64_t queries, const Space
 
 /* Replaces each query's sum by its reciprocal, and its maximum by the logarithm of the sum of all e^score. */
 static void finish(int64_t queries, const Space *s) {
-    for (int64_t j = 0; j < queries; j += WIDE) {
-        const wide sum = load_wide(s->all + j, WIDE);
-        store_wide(s->most + j, load_wide(s->most + j, WIDE) + logarithm(sum), WIDE);
-        store_wide(s->all + j, 1 / sum, WIDE);
+    for (int64_t j = 0; j < queries; j++) {
+        s->most[j] += logf(s->all[j]);
+        s->all[j] = 1 / s->all[j];
     }
 }
 
@@ -330,7 +331,7 @@ static void again(int64_t keys, int64_t lanes, const Space *s) {
     for (int64_t j = 0; j < lanes; j += LANES) {
         float *column = s->scores + j / PANEL * DEEP * PANEL + j % PANEL;
         const vec lse = load(s->most + j);
-        for (int64_t k = 0; k < keys; k++) store(column + k * PANEL, exponential_of(load(column + k * PANEL) - lse));
+        for (int64_t k = 0; k < keys; k++) store(column + k * PANEL, exponential(load(column + k * PANEL) - lse));
     }
 }
 
