@@ -20,6 +20,7 @@ from statistics import median
 import numpy as np
 
 from minidnn.costs import Choice, Costs, key
+from minidnn.costs.estimates import DOUBT
 from minidnn.measuring.spread import Spread
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.machine import Machine
@@ -113,7 +114,8 @@ def copies(device: Device, program: Program, costs: Costs, room: int) -> tuple[f
     steps need more than `room` bytes, or copy no more than inputs and outputs.
 
     Steps of the same algorithms with copies and without take turns, so that only what copies add is compared. Where
-    that is less than the noise, copies take as long as foreseen."""
+    that is less than the noise, copies take as long as foreseen. Noise forbids no copies: the doubt is at most what is
+    assumed where nothing was measured."""
     plans = [arrange([program], policy, costs, proof=False) for policy in (POLICY, *COPYING)]
     traces = [simulate(plan.schedules[program.name], costs) for plan in plans]
     most = max(range(len(plans)), key=lambda i: traces[i].copying)
@@ -131,7 +133,7 @@ def copies(device: Device, program: Program, costs: Costs, room: int) -> tuple[f
         for ratio in (slower.low, slower.median, slower.high)
     )
     stretch = 1.0 if low <= 1 <= high else min(max(LEAST, middle), MOST)
-    return stretch, max(0.0, high - stretch) / stretch
+    return stretch, min(max(0.0, high - stretch) / stretch, DOUBT)
 
 
 def _some(device: Device, arrangement: Arrangement, ops: Container[Op]) -> dict[str, list[float]]:

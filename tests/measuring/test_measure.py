@@ -360,7 +360,7 @@ def test_how_much_longer_than_foreseen_copies_take_in_steps(monkeypatch, more, l
     stretch, doubt = steps.copies(device, one, found, 2**30)
     noisy = 1 + more <= 1 <= 1 + more + late
     assert stretch == pytest.approx(1 if noisy else min(max(steps.LEAST, 1 + more), steps.MOST))
-    assert doubt == pytest.approx(max(0, 1 + more + late - stretch) / stretch, abs=1e-6)
+    assert doubt == pytest.approx(min(max(0, 1 + more + late - stretch) / stretch, 1), abs=1e-6)
     assert [one.closed for one in made] == [True, True]
     assert steps.copies(device, one, found, 100) is None, "no room"
 
