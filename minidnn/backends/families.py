@@ -138,6 +138,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "objective.forward",
         "objective.sum",
     ),
+    # the softmax loss of an inner product, some rows of scores at a time
+    "linear_loss": ("linear_loss.forward",),
     # how far numbers are from targets or labels, element by element, and vectors from each other
     "distance": (
         "pointwise_loss.forward",

@@ -29,6 +29,7 @@ from minidnn.layers.flatten import Flatten
 from minidnn.layers.im2col import Im2col
 from minidnn.layers.infogain import InfogainLoss
 from minidnn.layers.inner_product import InnerProduct
+from minidnn.layers.linear_loss import InnerProductWithLoss
 from minidnn.layers.lrn import LRN
 from minidnn.layers.matmul import MatMul
 from minidnn.layers.pad import Pad
@@ -81,6 +82,6 @@ LAYERS: dict[str, type[Layer]] = {
         Erf, HardSigmoid, HardSwish,
         Deconvolution, Bias, SPP, Interp, Upsample,
         SigmoidCrossEntropyLoss, EuclideanLoss, SmoothL1Loss, HingeLoss, ContrastiveLoss, InfogainLoss,
-        MultinomialLogisticLoss,
+        MultinomialLogisticLoss, InnerProductWithLoss,
     )
 }  # fmt: skip

@@ -273,7 +273,7 @@ class _Differentiation:
     def _out(self, low: Lowered, tensor: Tensor | None, gradient: Tensor) -> Tensor:
         """The gradient to pass on, from the tensor that the layer wrote for it: cast and scaled if it must be."""
         assert tensor is not None
-        if tensor.name != gradient.name + OWN:
+        if tensor.dtype == gradient.dtype and not (self.scaled and low.node.layer.loss):
             return tensor
         reads = [tensor, SCALE] if self.scaled and low.node.layer.loss else [tensor]
         inplace = [(tensor, gradient)] if tensor.dtype == gradient.dtype else []

@@ -33,7 +33,7 @@ HOSTS = {"samples": "the host itself transforms samples for a device in its memo
 OURS = dict.fromkeys(
     (
         "bias", "pooling", "activation", "dropout", "join", "move", "gather", "rules", "distance", "broadcast",
-        "resize", "matmul", "attention", "row_norm", "summary", "sums", "norms", "update",
+        "resize", "matmul", "attention", "linear_loss", "row_norm", "summary", "sums", "norms", "update",
     ),
     "native/ has all of it; without a library of it the reference's kernels run",
 )  # fmt: skip
@@ -69,7 +69,10 @@ SOURCES = {  # pattern of sources -> families without one, and those of other na
         {"samples", "convolution"},
         {"copy", "depthwise", "depthwise_filter", "implicit_gemm", "winograd3", "winograd5"},
     ),
-    "cuda/kernels/*.cu": ({"convolution", "inner_product", "bias"}, {"reduction"}),  # by cuDNN, and in reduction.cu
+    "cuda/kernels/*.cu": (
+        {"convolution", "inner_product", "bias", "linear_loss"},
+        {"reduction"},
+    ),  # by cuDNN, and in others' files
 }
 
 

@@ -247,6 +247,11 @@ def test_sources():
          [(2, 3, 8), (2, 3, 8), (2, 4, 8)], "2 heads of 4 numbers need k and v of 2x3x8, got 2x3x8 and 2x4x8"),
         ("type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 2, causal: true}",
          [(2, 5, 8), (2, 4, 8), (2, 4, 8)], "5 queries have 4 keys: the first queries would see none"),
+        ("type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3}", [(2, 5), (2,)],
+         "no bias and no transposed weights: set bias_term: false"),
+        ("type: InnerProductWithLoss, bottom: [a, l], top: b, "
+         "inner_product_param: {num_output: 3, axis: 2, bias_term: false}", [(2, 4, 5), (2,)],
+         "need 8 labels, got 2"),
         ("type: Embed, bottom: a, top: b, embed_param: {num_output: 4, input_dim: 9}", [(2, 3, 4, 5)],
          "at most 3 axes, got 2x3x4x5"),
         ("type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 2}", [(2, 3)], "axis 2 does not exist"),

@@ -74,7 +74,7 @@ WITHOUT = {
     "ArgMax", "Attention", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "GroupNorm", "HardSigmoid", "Im2col",
     "Interp", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction", "SPP", "Threshold", "Tile", "Upsample",
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
-    "InfogainLoss", "MultinomialLogisticLoss",
+    "InfogainLoss", "InnerProductWithLoss", "MultinomialLogisticLoss",
 }  # fmt: skip
 CASES = [(kind, *case) for kind, cases in NETS.items() for case in cases]
 TOPS = {"Slice": 2}

@@ -84,6 +84,15 @@ def smoothed(amount, ignored=-100):
     return loss
 
 
+def linear(amount=0.0, ignored=-100):
+    def loss(x, label, p):
+        scores, label = x.reshape(label.numel(), -1) @ p["w"].T, label.flatten().long()
+        total = F.cross_entropy(scores, label, ignore_index=ignored, label_smoothing=amount, reduction="sum")
+        return (total / max(int((label != ignored).sum()), 1)).view(1)
+
+    return loss
+
+
 def between(low, high, *names):
     """The values of these tensors, moved to this range."""
 
@@ -182,6 +191,18 @@ ROWS = {
         ["softmax_loss.forward: x0 x1 x2 -> y0 prob", "softmax_loss.backward: prob x1 x2 -> dx0"],
         infogain(1, "FULL"), labels=(1,), still=(2,),
     ),
+    "inner product with loss": Row(
+        "type: InnerProductWithLoss, bottom: [a, l], top: b, loss_weight: 0.5, "
+        "inner_product_param: {num_output: 3, bias_term: false, axis: 2}",
+        [(2, 3, 5), (2, 3)], [(1,)], ["linear_loss.forward: x0 w x1 -> y0 dx dw"], linear(), labels=(1,),
+        blobs=[(3, 5)], flops=3 * 2 * 6 * 5 * 3,
+    ),
+    "inner product with loss, with label smoothing": Row(
+        "type: InnerProductWithLoss, bottom: [a, l], top: b, "
+        "inner_product_param: {num_output: 3, bias_term: false}, loss_param: {label_smoothing: 0.2, ignore_label: 2}",
+        [(6, 2, 2), (6,)], [(1,)], ["linear_loss.forward: x0 w x1 -> y0 dx dw"], linear(0.2, 2), labels=(1,),
+        blobs=[(3, 4)],
+    ),
     "softmax loss with label smoothing": Row(
         "type: SoftmaxWithLoss, bottom: [a, l], top: b, loss_param: {label_smoothing: 0.2, ignore_label: 2}",
         [(6, 3), (6,)], [(1,)],
@@ -243,6 +264,18 @@ def draw_contrastive(random):
     return Row(text, [(n, c), (n, c), (n,)], torch=contrastive(margin, legacy), labels=(2,), classes=2)
 
 
+def draw_linear(random):
+    n, t, e, classes = sizes(random, (1, 3), (1, 5), (1, 6), (2, 9))
+    smoothing, ignored = round(float(random.uniform(0, 0.5)), 2), int(random.integers(classes))
+    axis = int(random.integers(1, 3))
+    text = (
+        f"type: InnerProductWithLoss, bottom: [a, l], top: b, "
+        f"inner_product_param: {{num_output: {classes}, bias_term: false, axis: {axis}}}, "
+        f"loss_param: {{label_smoothing: {smoothing}, ignore_label: {ignored}}}"
+    )
+    return Row(text, [(n, t, e), (n, t)[:axis]], torch=linear(smoothing, ignored), labels=(1,), classes=classes)
+
+
 def draw_infogain(random):
     n, c, h, w = sizes(random, (1, 4), (2, 6), (1, 4), (1, 4))
     axis, mode = int(random.integers(3)), MODES[random.integers(4)]
@@ -263,4 +296,5 @@ RANDOM = {
     "MultinomialLogisticLoss": draw_logistic,
     "ContrastiveLoss": draw_contrastive,
     "InfogainLoss": draw_infogain,
+    "InnerProductWithLoss": draw_linear,
 }

@@ -15,6 +15,7 @@ from tests.support.op_examples.attentions import attentions, hides
 from tests.support.op_examples.distances import labelled, pairs, pointwise, softened
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
+from tests.support.op_examples.linear_losses import linear_losses
 from tests.support.op_examples.losses import losses, objectives
 from tests.support.op_examples.maker import (
     Example,
@@ -46,7 +47,7 @@ __all__ = [
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
     labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios, two_passes,
-    attentions,
+    attentions, linear_losses,
 )  # fmt: skip
 
 

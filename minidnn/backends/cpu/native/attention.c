@@ -35,7 +35,7 @@ MIRRORED(attention, Geometry)
 enum { HIGH = 128 }; /* queries of a block; keys are DEEP */
 
 ALWAYS vec each(float v) { return v - (vec){0}; }
-ALWAYS vec larger(vec a, vec b) { return choose(a > b, a, b); } /* b if one is NaN */
+ALWAYS vec higher(vec a, vec b) { return choose(a > b, a, b); } /* b if one is NaN */
 
 static const float LOWEST = -3.40282347e38f;
 
@@ -248,7 +248,7 @@ static void soften(const Geometry *g, int64_t keys, int64_t queries, const Space
         float *column = s->scores + j / PANEL * DEEP * PANEL + j % PANEL;
         vec most = load(s->most + j), sum = {0};
         const vec before = most;
-        for (int64_t k = 0; k < keys; k++) most = larger(load(column + k * PANEL), most);
+        for (int64_t k = 0; k < keys; k++) most = higher(load(column + k * PANEL), most);
         for (int64_t k = 0; k < keys; k++) {
             const vec p = exponential(load(column + k * PANEL) - most);
             store(column + k * PANEL, p);

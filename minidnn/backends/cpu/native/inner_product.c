@@ -91,6 +91,7 @@ typedef struct {
     int64_t deep, wide;         /* rows and columns of a block of B; columns are a multiple of PANEL */
     int64_t high;               /* rows of a block of A */
     int64_t packed;             /* whether blocks are packed; if not, each row of B is a stream from memory */
+    int64_t accumulate;         /* whether C = C + A B */
     int64_t threads;
 } Matrices;
 MIRRORED(matrices, Matrices)
@@ -131,10 +132,11 @@ static void block_of(const Matrices *g, int64_t rows, int64_t from, int64_t widt
                      float *c, float *block) {
     const int64_t whole = width / PANEL * PANEL, column = copied_along(g);
     float *few = block + packed_floats(g);
-    const int once = g->depth <= g->deep, past = once && goes_past(c, g->rows, g->columns);
+    const int once = g->depth <= g->deep, past = once && !g->accumulate && goes_past(c, g->rows, g->columns);
     for (int64_t k = 0; k < g->depth; k += g->deep) {
         const int64_t depth = k + g->deep < g->depth ? g->deep : g->depth - k;
         const float *lying = b + k * g->columns + from, *left = a + k * g->along;
+        const int add = g->accumulate || k;
         if (g->packed)
             pack(lying, g->columns, depth, width, block);
         else
@@ -148,15 +150,15 @@ static void block_of(const Matrices *g, int64_t rows, int64_t from, int64_t widt
             .step = g->packed ? PANEL : g->columns, .over = g->packed ? depth * PANEL : PANEL,
             .pitch = g->columns, .aside = PANEL,
             .panels = whole / PANEL,
-            .start_down = k ? g->columns : 0, .start_over = k ? PANEL : 0, .past = past,
+            .start_down = add ? g->columns : 0, .start_over = add ? PANEL : 0, .past = past,
         };
         const float *right = g->packed ? block : lying;
         if (g->packed && !once)
-            product(&p, rows, left, right, k ? c : ZEROS, c);
+            product(&p, rows, left, right, add ? c : ZEROS, c);
         else
-            product_along(&p, rows, left, right, k > 0, c);
+            product_along(&p, rows, left, right, add, c);
         if (whole < width)
-            ragged(p, rows, width - whole, left, g->packed ? block + whole * depth : block, k > 0, c + whole);
+            ragged(p, rows, width - whole, left, g->packed ? block + whole * depth : block, add, c + whole);
     }
     if (past) stored_past();
 }

@@ -36,7 +36,19 @@ class Matrices(Mirrored):
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
-        for name in ("rows", "depth", "columns", "down", "along", "deep", "wide", "high", "packed", "threads")
+        for name in (
+            "rows",
+            "depth",
+            "columns",
+            "down",
+            "along",
+            "deep",
+            "wide",
+            "high",
+            "packed",
+            "accumulate",
+            "threads",
+        )
     )
 
 
@@ -77,19 +89,7 @@ def product(native: Native, rows: int, depth: int, columns: int, down: int, alon
     """The recipe for C = A B, of an op that reads B and A, in this order, and writes C.
 
     A is rows x depth, with strides of `down` and `along` elements; B is depth x columns, row after row."""
-    packed = rows > FEW
-    deep, wide = PACKED if packed else LYING
-    # All threads get equally many blocks: pieces of the columns, or of the rows if these are more.
-    across, high = -(-columns // wide), -(-rows // HIGH) if packed else 1
-    if packed and rows > columns:
-        high += -high % native.threads
-    else:
-        across += -across % native.threads
-    wide = -(-columns // across // PANEL) * PANEL
-    geometry = Matrices(
-        rows, depth, columns, down, along, min(deep, depth), wide, -(-rows // high), packed, native.threads
-    )
-    scratch = Scratch()
+    geometry, scratch = matrices(native, rows, depth, columns, down, along, packed=rows > FEW), Scratch()
     piece = scratch.take(native.bytes("inner_product_multiply_bytes", geometry))
     run = native.function("inner_product_multiply")
 
@@ -98,6 +98,31 @@ def product(native: Native, rows: int, depth: int, columns: int, down: int, alon
         return [bound(run, geometry, address(a), address(b), address(writes[0]), piece.address(workspace))]
 
     return scratch.recipe(name, bind)
+
+
+def matrices(
+    native: Native,
+    rows: int,
+    depth: int,
+    columns: int,
+    down: int,
+    along: int,
+    packed: bool = True,
+    accumulate: bool = False,
+) -> Matrices:
+    """The geometry of C = A B, or of C += A B, as `product` describes the matrices.
+
+    packed: whether blocks of B are packed"""
+    deep, wide = PACKED if packed else LYING
+    # All threads get equally many blocks: pieces of the columns, or of the rows if these are more.
+    across, high = -(-columns // wide), -(-rows // HIGH) if packed else 1
+    if packed and rows > columns:
+        high += -high % native.threads
+    else:
+        across += -across % native.threads
+    wide = -(-columns // across // PANEL) * PANEL
+    high = -(-rows // high)
+    return Matrices(rows, depth, columns, down, along, min(deep, depth), wide, high, packed, accumulate, native.threads)
 
 
 # Offered after oneDNN's. Below AVX-512 oneDNN has no fast product, and these are the only recipes.

@@ -1,8 +1,6 @@
 /* Softmax, its loss with labels, and accuracy, over rows of classes; the sum of a tensor. Non-finite scores are not
  * hidden: a row with a NaN or +inf among its scores becomes NaN, and so does the loss.
  */
-#include <float.h>
-
 #include "losses.h"
 #include "mirrored.h"
 
@@ -17,37 +15,10 @@ MIRRORED(loss, Geometry)
 
 static int large(const Geometry *g) { return g->rows * g->classes > ALONE / 4; }
 
-/* The larger of two numbers; NaN counts as the largest. */
-ALWAYS float larger(float x, float than) { return x > than || isnan(x) ? x : than; }
-
-static float largest(int64_t n, const float *x) {
-    float one = -INFINITY;
-    if (n < LANES) {
-        for (int64_t c = 0; c < n; c++) one = larger(x[c], one);
-        return one;
-    }
-    vec most = load(x + n - LANES); /* the loop reads some of these again */
-    for (int64_t c = 0; c + LANES <= n; c += LANES) {
-        const vec v = load(x + c);
-        most = choose((v > most) | (v != v), v, most);
-    }
-    for (int j = 0; j < LANES; j++) one = larger(most[j], one);
-    return one;
-}
-
-static void row_forward(int64_t n, const float *x, float *y) {
-    const float most = largest(n, x);
-    vec sum = {0};
-    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, exponential(load_some(x + c, n - c) - most), n - c);
-    for (int64_t c = 0; c < n; c += LANES) sum += load_some(y + c, n - c);
-    const float all = total(sum);
-    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, load_some(y + c, n - c) / all, n - c);
-}
-
 /* x -> y, which may be x. */
 void loss_softmax(const Geometry *g, const float *x, float *y) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
-    for (int64_t r = 0; r < g->rows; r++) row_forward(g->classes, x + r * g->classes, y + r * g->classes);
+    for (int64_t r = 0; r < g->rows; r++) softmax_of_row(g->classes, x + r * g->classes, y + r * g->classes);
 }
 
 static void row_backward(int64_t n, const float *y, const float *dy, float *dx) {
@@ -124,11 +95,9 @@ static double row_loss(const Geometry *g, const float *x, const float *p, int32_
         for (int64_t c = 0; c < n; c++) sum -= matrix[label * n + c] * log(p[c] < 1e-20f ? 1e-20f : p[c]);
         return sum;
     }
-    const double own = -log(p[label] < FLT_MIN ? FLT_MIN : p[label]);
-    if (g->smoothing == 0) return own;
-    for (int64_t c = 0; c < n; c++) sum += x[c];
-    const double mean = largest(n, x) - log(largest(n, p)) - sum / n;
-    return (1 - g->smoothing) * own + g->smoothing * mean;
+    if (g->smoothing != 0)
+        for (int64_t c = 0; c < n; c++) sum += x[c];
+    return loss_of_row(n, p, label, g->smoothing, g->smoothing != 0 ? largest(n, x) : 0, sum);
 }
 
 /* x label (matrix) -> loss prob. `terms`: room for a number a row, if there is a matrix or smoothing. If a label names
@@ -157,7 +126,6 @@ int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label
     const int64_t count = counted(&g->labels, g->rows, g->classes, label), n = g->classes;
     if (count < 0) return count;
     const float factor = (float)(g->weight / divided_by(&g->labels, count));
-    const float each = (float)(g->smoothing / n), more = (float)(1 - g->smoothing);
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
     for (int64_t r = 0; r < g->rows; r++) {
         const float *p = prob + r * n;
@@ -170,9 +138,7 @@ int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label
             for (int64_t c = 0; c < n; c++) sum += costs[c];
             for (int64_t c = 0; c < n; c++) d[c] = (p[c] * (float)sum - costs[c]) * factor;
         } else {
-            const float own = p[label[r]] - each - more;
-            for (int64_t c = 0; c < n; c++) d[c] = (p[c] - each) * factor;
-            d[label[r]] = own * factor;
+            slopes_of_row(n, p, label[r], g->smoothing, factor, d);
         }
     }
     return 0;

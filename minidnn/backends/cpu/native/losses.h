@@ -1,5 +1,6 @@
-/* What the kernels of losses share: e^v, labels that name a class, the divisor of a sum. */
+/* What the kernels of losses share: e^v, the softmax of a row, labels that name a class, the divisor of a sum. */
 #pragma once
+#include <float.h>
 #include <math.h>
 
 #include "pieces.h"
@@ -25,6 +26,48 @@ ALWAYS float total(vec v) {
     float sum = v[0];
     for (int j = 1; j < LANES; j++) sum += v[j];
     return sum;
+}
+
+/* The larger of two numbers; NaN counts as the largest. */
+ALWAYS float larger(float x, float than) { return x > than || isnan(x) ? x : than; }
+
+static inline float largest(int64_t n, const float *x) {
+    float one = -INFINITY;
+    if (n < LANES) {
+        for (int64_t c = 0; c < n; c++) one = larger(x[c], one);
+        return one;
+    }
+    vec most = load(x + n - LANES); /* the loop reads some of these again */
+    for (int64_t c = 0; c + LANES <= n; c += LANES) {
+        const vec v = load(x + c);
+        most = choose((v > most) | (v != v), v, most);
+    }
+    for (int j = 0; j < LANES; j++) one = larger(most[j], one);
+    return one;
+}
+
+static inline void softmax_of_row(int64_t n, const float *x, float *y) {
+    const float most = largest(n, x);
+    vec sum = {0};
+    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, exponential(load_some(x + c, n - c) - most), n - c);
+    for (int64_t c = 0; c < n; c += LANES) sum += load_some(y + c, n - c);
+    const float all = total(sum);
+    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, load_some(y + c, n - c) / all, n - c);
+}
+
+/* The loss of one row by its probabilities: -log(p) of its label, as Caffe does it. The smoothed part is the mean of
+ * -log(p), by the scores' largest and sum: so it is right also where p is 0. */
+static inline double loss_of_row(int64_t n, const float *p, int32_t label, double smoothing, double most, double sum) {
+    const double own = -log(p[label] < FLT_MIN ? FLT_MIN : p[label]);
+    if (smoothing == 0) return own;
+    return (1 - smoothing) * own + smoothing * (most - log(largest(n, p)) - sum / n);
+}
+
+/* The gradients of a row's scores: factor (p - 1 at the label), smoothed. d may be p. */
+static inline void slopes_of_row(int64_t n, const float *p, int32_t label, double smoothing, float factor, float *d) {
+    const float each = (float)(smoothing / n), own = p[label] - each - (float)(1 - smoothing);
+    for (int64_t c = 0; c < n; c++) d[c] = (p[c] - each) * factor;
+    d[label] = own * factor;
 }
 
 /* How the sum of a loss is made: which labels (or targets) do not count, and what it is divided by. */

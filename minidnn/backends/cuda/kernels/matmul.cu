@@ -1,4 +1,4 @@
-// Products of pairs of matrices: y = scale * A B (+ bias), for each of `batch` pairs, which lie one after another.
+// Products of pairs of matrices: y (+)= scale * A B (+ bias), for each of `batch` pairs, which lie one after another.
 //
 // A block computes tiles of y, TILE x TILE each, with 16 x 16 threads; a thread has 4 rows and 4 columns, 16 apart, so
 // that neighbouring threads store neighbouring values. DEPTH columns of A and rows of B at a time go through shared
@@ -27,10 +27,10 @@ __device__ inline void fill(float (&tile)[DEPTH][TILE + 1], const Matrix& m, int
     }
 }
 
-// `bias` is read only if there is one.
+// `bias` is read only if there is one. `adds`: whether the products are added to what y is.
 extern "C" __global__ void __launch_bounds__(256) matmul(
     const T* a, const T* b, const T* bias, T* y, int64 batch, int rows, int depth, int columns, int turned_a,
-    int turned_b, int biased, float scale) {
+    int turned_b, int biased, int adds, float scale) {
     __shared__ float left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];  // one more than a row: no bank conflicts
     int across = (columns + TILE - 1) / TILE, down = (rows + TILE - 1) / TILE;
     int own_row = threadIdx.x / SIDE, own_column = threadIdx.x % SIDE;
@@ -63,8 +63,9 @@ extern "C" __global__ void __launch_bounds__(256) matmul(
             for (int j = 0; j < EACH; j++) {
                 int to_row = row + own_row + i * SIDE, to_column = column + own_column + j * SIDE;
                 if (to_row >= rows || to_column >= columns) continue;
+                int64 at = (pair * rows + to_row) * columns + to_column;
                 float v = sum[i][j] * scale + (biased ? load(bias, to_column) : 0.0f);
-                store(y, (pair * rows + to_row) * columns + to_column, v);
+                store(y, at, adds ? load(y, at) + v : v);
             }
     }
 }

@@ -1,0 +1,63 @@
+"""The softmax loss of an inner product, and its gradients, ROWS rows of scores at a time: products (kernels/matmul.cu),
+and the softmax loss between them (kernels/loss.cu)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.cuda.loss import SUMMING, finished, rows_of
+from minidnn.backends.cuda.matmul import multiply
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write
+from minidnn.backends.workspace import Space
+from minidnn.layers.matmul import MatMulAttrs
+from minidnn.program import Op
+
+ROWS = 512
+FLOAT, LABEL, NUMBER = 4, 4, 8  # bytes
+
+
+def forward(op: Op) -> list[Recipe]:
+    """One recipe for x w label -> loss (dx dw)."""
+    a, (classes, inputs), trains = op.attrs, op.reads[1].shape, len(op.writes) > 1
+    rows = op.reads[0].size // inputs
+    pieces = [(first, min(ROWS, rows - first)) for first in range(0, rows, ROWS)]
+    grids = [rows_of((n, classes), 1).grid(SUMMING) for _, n in pieces]
+    scratch = Scratch()
+    scores, p = (scratch.take(FLOAT * min(ROWS, rows) * classes) for _ in range(2))
+    losses, found = (scratch.take(NUMBER * sum(grids)) for _ in range(2))
+    parts = max(1, min(BLOCK, -(-rows // (BLOCK * 4))))
+    counted = scratch.take(LABEL * parts)
+    divisor, ignores = _divisor(op, rows), a.ignore_label is not None
+    labels = *(np.int64(1) for _ in range(4)), np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
+    soft = np.int32(0), np.float32(a.label_smoothing)
+    steps = []
+    if trains and not divisor:
+        sizes = np.int64(rows), np.int32(a.ignore_label)
+        steps.append(Launch("loss", "count_labels", (Read(2), counted, *sizes), parts))
+    for i, (first, n) in enumerate(pieces):
+        x, label, g = Read(0, FLOAT * first * inputs), Read(2, LABEL * first), rows_of((n, classes), 1)
+        part = NUMBER * sum(grids[:i]), NUMBER * grids[i]
+        of = [Space(s.offset + part[0], part[1]) for s in (losses, found)]
+        steps.append(multiply(MatMulAttrs(1, n, inputs, classes, False, True), x, Read(1), scores))
+        numbers = *g.arguments, *labels, *soft
+        steps.append(Launch("loss", "softmax_loss_forward", (scores, label, Read(0), p, *of, *numbers), grids[i]))
+        if not trains:
+            continue
+        last = np.int32(parts), np.float64(a.loss_weight), divisor
+        ends = p, label, Read(0), Read(2) if divisor else counted, p
+        steps.append(Launch("loss", "softmax_loss_backward", (*ends, *numbers, *last), g.grid(MOST_BLOCKS)))
+        steps.append(multiply(MatMulAttrs(1, n, classes, inputs), p, Read(1), Write(1, x.offset)))
+        of_w = MatMulAttrs(1, classes, n, inputs, True)
+        steps.append(multiply(of_w, p, x, Write(2), adds=first > 0))
+    return [scratch.recipe("default", *steps, finished(losses, found, sum(grids), divisor))]
+
+
+def _divisor(op: Op, rows: int) -> np.float64:
+    """What the sum of losses is divided by; 0: the number of labels that count."""
+    a = op.attrs
+    if a.normalization == "VALID" and a.ignore_label is not None:
+        return np.float64(0)
+    return np.float64(1 if a.normalization == "NONE" else rows)
+
+
+KINDS = {"linear_loss.forward": forward}

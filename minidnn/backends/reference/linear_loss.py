@@ -1,0 +1,43 @@
+"""The softmax loss of an inner product, and its gradients, some rows at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.reference.loss import TINY, divided_by, softmax, valid_labels
+from minidnn.backends.reference.products import products
+
+ROWS = 256
+
+
+def forward(a, reads, writes):
+    """x w label -> loss (dx dw). The loss is that of SoftmaxWithLoss, of the scores x w'. The gradients are of the loss
+    times a.loss_weight."""
+    (x, w, label), (loss, *gradients) = reads, writes
+    x = x.reshape(-1, w.shape[1])
+    flat, counts = valid_labels(label, len(w), a.ignore_label)
+    divisor = divided_by(a.normalization, len(flat), int(counts.sum()), len(flat))
+    total = 0.0
+    for d in gradients[1:]:
+        d[...] = 0
+    for first in range(0, len(x), ROWS):
+        rows = slice(first, first + ROWS)
+        scores = products(x[None, rows], w[None], transpose_right=True)[0]
+        p, there, own = softmax(scores, 1), counts[rows], flat[rows]
+        places = np.arange(len(own))
+        terms = -np.log(np.maximum(p[places, own], TINY))
+        if a.label_smoothing:
+            logs = scores.max(1) - np.log(p.max(1)) - scores.mean(1)
+            terms = (1 - a.label_smoothing) * terms + a.label_smoothing * logs
+        total += terms[there].sum(dtype=np.float64)
+        if gradients:
+            slopes = p - a.label_smoothing / len(w)
+            slopes[places, own] -= 1 - a.label_smoothing
+            slopes[~there] = 0
+            slopes = (slopes * (a.loss_weight / divisor)).astype(x.dtype)
+            gradients[0].reshape(x.shape)[rows] = products(slopes[None], w[None])[0]
+            gradients[1][...] += products(slopes[None], x[None, rows], transpose_left=True)[0]
+    loss[0] = total / divisor
+
+
+KINDS = {"linear_loss.forward": forward}

@@ -1,0 +1,28 @@
+"""The softmax loss of an inner product: labels that do not count, divisors, smoothing, around the ends of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from minidnn.layers.linear_loss import LinearLossAttrs
+from tests.support.op_examples.maker import Example, Maker
+
+GEOMETRIES = [  # leading axes of the rows, inputs, classes; what differs
+    ((1,), 1, 1, {}),
+    ((5,), 7, 3, {"loss_weight": 0.5}),
+    ((3, 9), 33, 50, {"normalization": "FULL", "ignore_label": 4}),
+    ((2, 140), 40, 65, {"label_smoothing": 0.1, "ignore_label": 2}),
+    ((4, 257), 17, 100, {"normalization": "NONE", "loss_weight": 0.01}),
+    ((1100,), 64, 130, {"label_smoothing": 0.3, "normalization": "BATCH_SIZE"}),
+]
+
+
+def linear_losses(m: Maker) -> Iterator[Example]:
+    for lead, inputs, classes, how in GEOMETRIES:
+        x, w = m.normal(*lead, inputs), m.normal(classes, inputs)
+        label = m.random.integers(0, classes, lead).astype(np.int32)
+        a, note = LinearLossAttrs(**how), ", ".join(how)
+        yield m.example("linear_loss.forward", [x, w, label], [(1,), x.shape, w.shape], a, note=note)
+        yield m.example("linear_loss.forward", [x, w, label], [(1,)], a, note=f"{note} alone")
