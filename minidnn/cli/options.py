@@ -31,7 +31,7 @@ OWN: dict[str, tuple[Option, ...]] = {
         ),
         Option("policies", f"the policies to compare, each {ONE}", "names", group=MEMORY),
     ),
-    "global_batch": (Option("batch", "use this batch size instead of the file's", "positive"),),
+    "seq": (Option("batch", "use this batch size instead of the file's", "positive"),),
     "no_fusion": (
         Option("no_tf32", "with --device cuda: float32 products in full, not rounded for tensor cores", "switch"),
         Option("no_graph", "with --device cuda: enqueue each kernel anew instead of replaying a graph", "switch"),

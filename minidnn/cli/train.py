@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _together(parser.add_argument_group(RANKS))
     common(
         parser, "policy", "budget", "host_budget", "ram", "ring", "effort", "state", "facts", "batch", "format", "seed",
-        "workers", "worker_limit", "device", "costs", "global_batch", "rank_limit", "set", "loss", "modules",
+        "workers", "worker_limit", "device", "costs", "seq", "global_batch", "rank_limit", "set", "loss", "modules",
         "ignore_unknown", "json",
     )  # fmt: skip
     parser.add_argument("--ranks", type=started, help=argparse.SUPPRESS)

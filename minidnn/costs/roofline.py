@@ -182,7 +182,7 @@ class GPU:
     def choices(self, op: Op) -> tuple[Choice, ...]:
         """The op's algorithms with their seconds; the first is the default."""
         if op.kind not in _CONVOLUTIONS:
-            return (self.choice(op, Algorithm("default"), self.gemm.value),)
+            return (self.choice(op, Algorithm("default", _scratch(op)), self.gemm.value),)
         slow = self.choice(op, Algorithm("implicit_gemm"), self.implicit_gemm.value)
         if not _transformable(op.attrs):
             return (slow,)
@@ -229,6 +229,16 @@ _CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
 def _transformable(attrs: Any) -> bool:
     """Whether a transform pays: FFT and Winograd need stride 1, no dilation, and a kernel above 1."""
     return max(attrs.kernel) > 1 and set(attrs.stride) == {1} and set(attrs.dilation) == {1}
+
+
+def _scratch(op: Op) -> int:
+    """Bytes that our own kernel for this op takes besides its operands (backends/cuda)."""
+    if op.kind == "linear_loss.forward":  # twice the scores of some rows
+        classes, inputs = op.reads[1].shape
+        return 2 * 4 * classes * min(op.attrs.rows, op.reads[0].size // inputs)
+    if op.kind == "attention.backward":  # a number for each query and head
+        return 4 * op.reads[0].shape[0] * op.attrs.queries * op.attrs.heads
+    return 0
 
 
 def _plain(t: Tensor) -> float:

@@ -9,7 +9,10 @@
     cifar10:FOLDER, cifar100:FOLDER             the files as they are distributed, binary or for Python
     mnist:FOLDER                                the four IDX files, plain or gzipped
     digits                                      scikit-learn's 8×8 digits
+    tokens:FILE:length=1024                     windows of token ids, uint16 or uint32; the labels are the next tokens
+    text:FILE:length=256                        the same of the bytes of a text
     synthetic:3x224x224:classes=1000:count=5000 made-up images that a net can learn, no file
+    synthetic_tokens:1024:classes=50257         made-up tokens
 
 A folder may go without a word: it is a database if it has data.mdb, else a folder of images. The phase chooses the
 split, train or test, unless the text names one: `digits:train`, `mnist:FOLDER:test`. To add a source of your own, write
@@ -33,6 +36,7 @@ from minidnn.data.image_list import ImageList
 from minidnn.data.mnist import Mnist
 from minidnn.data.npz import Npz
 from minidnn.data.synthetic import Patterns
+from minidnn.data.tokens import MadeUpTokens, Text, Tokens
 from minidnn.data.webdataset import WebDataset
 from minidnn.errors import near
 from minidnn.schema.sources import ColumnParameter, ImageDataParameter
@@ -40,6 +44,7 @@ from minidnn.schema.sources import ColumnParameter, ImageDataParameter
 SOURCES: dict[str, type[Source]] = {
     "folder": Folder, "list": ImageList, "lmdb": Database, "tar": WebDataset, "hdf5": Hdf5, "npz": Npz,
     "cifar10": Cifar10, "cifar100": Cifar100, "mnist": Mnist, "digits": Digits, "synthetic": Patterns,
+    "tokens": Tokens, "text": Text, "synthetic_tokens": MadeUpTokens,
 }  # fmt: skip
 SPLITS = {"TRAIN": "train", "TEST": "test"}
 

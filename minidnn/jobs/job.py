@@ -380,7 +380,7 @@ def read(
     nets = understood(source, batch, ignore_unknown, gpu is not None, fields, loss, shapes)
     setting = opened(Setting.of(given, nets.solver))
     tell_weights(nets.net)
-    nets, batch = nets.divided(setting, batch)
+    nets, batch = nets.asked(setting, batch)
     tell_unobeyed((nets.net, *nets.tests), nets.solver, setting, gpu is not None)
     if given.get("seed") is None and nets.solver is not None and nets.solver.random_seed >= 0:
         setting = replace(setting, seed=nets.solver.random_seed)

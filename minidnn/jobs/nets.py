@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from minidnn.errors import InvalidInput, near
@@ -56,12 +57,16 @@ class Nets(NamedTuple):
         """These nets for images of `side` x `side` pixels. Raises InvalidFile if one takes no images."""
         return self.each(lambda net: net.with_images(side))
 
-    def divided(self, setting: Setting, batch: int | None) -> tuple[Nets, int | None]:
-        """(the nets at the batch of each rank, that batch). Several ranks divide the setting's global batch.
+    def asked(self, setting: Setting, batch: int | None) -> tuple[Nets, int | None]:
+        """(the nets with the setting's tokens, and at the batch of each rank; that batch). Several ranks divide the
+        setting's global batch.
 
         batch: the batch size that these nets were made with instead of their files'; None: their files'
 
-        Raises InvalidInput if they cannot have equal parts."""
+        Raises InvalidInput if they cannot have equal parts, and InvalidFile if a net takes no tokens."""
+        if setting.seq is not None:
+            seq = setting.seq
+            return self.each(lambda net: net.with_tokens(seq)).asked(replace(setting, seq=None), batch)
         each = setting.batch_of(1 if self.solver is None else self.solver.iter_size, batch)
         if each is None or each == batch:
             return self, batch

@@ -92,6 +92,7 @@ OPTIONS = (
         "SECONDS", MEMORY,
     ),
     Option("facts", "a paper's memory facts", "text", "NAME", MEMORY, python=": a name, or Facts", help=": {facts}"),
+    Option("seq", "tokens of a sample, instead of the file's", "positive"),
     Option("global_batch", "samples of an update of all ranks: each takes an equal part", "positive"),
     Option(
         "format", "what to compute in (default: the solver file's, else float32); weights stay float32", "choice",

@@ -65,6 +65,7 @@ class Given(TypedDict, total=False):
     ranks: int | None
     link: str | Network | None
     global_batch: int | None
+    seq: int | None
     debug: bool
     delays: float
 
@@ -104,6 +105,7 @@ class Setting:
     ranks: int | None = None  # None: nobody has asked
     link: Network | None = None  # None: assumed
     global_batch: int | None = None
+    seq: int | None = None  # None: the files'
     debug: bool = False
     delays: float = 0.0
 
@@ -155,6 +157,7 @@ class Setting:
             ranks=_count("ranks", given.get("ranks")),
             link=_network(given.get("link")),
             global_batch=_count("global_batch", given.get("global_batch")),
+            seq=_count("seq", given.get("seq")),
             debug=given.get("debug", cls.debug),
             delays=given.get("delays", cls.delays),
         )

@@ -170,6 +170,11 @@ class Layer:
         """`spec` with images of `side` x `side` pixels, if the layer gives images; else `spec` itself."""
         return spec
 
+    @classmethod
+    def with_tokens(cls, spec: Any, length: int) -> Any:
+        """`spec` with windows of `length` tokens, if the layer gives tokens; else `spec` itself."""
+        return spec
+
     @property
     def source(self) -> tuple[Any, Any] | None:
         """(data_param, transform_param) of a layer that reads its samples from a source; else None."""

@@ -20,6 +20,7 @@ class LinearLossAttrs:
     normalization: str = "VALID"
     loss_weight: float = 1.0
     label_smoothing: float = 0.0
+    rows: int = 512  # whose scores live at a time on a GPU; on a CPU the plan's algorithm says how many
 
 
 class InnerProductWithLoss(Loss):

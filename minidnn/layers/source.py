@@ -3,6 +3,7 @@ ImageData and HDF5Data, the caller those of Input and MemoryData, and fillers th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -155,6 +156,12 @@ class Data(_Batches):
         """Another size needs another source, so the images are made up."""
         shape, _ = shapes_of(*cls(spec, getattr(spec, cls.field_name), "TRAIN").source, "TRAIN")
         return cls.made_up(spec, f"{shape[0]}x{side}x{side}") if len(shape) == 3 else spec
+
+    @classmethod
+    def with_tokens(cls, spec, length):
+        param = getattr(spec, cls.field_name)
+        source = re.sub(r"(^synthetic_tokens:|^(?:tokens|text):.*:length=)\d+", rf"\g<1>{length}", param.source)
+        return spec.model_copy(update={cls.field_name: param.model_copy(update={"source": source})})
 
     @classmethod
     def made_up(cls, spec: Any, source: str) -> Any:

@@ -160,6 +160,11 @@ class Net:
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
         return self._changed(_with_images(self.parameter, side))
 
+    def with_tokens(self, length: int) -> Net:
+        """This net with windows of `length` tokens from each Data layer (data/tokens.py). Raises InvalidFile if none
+        gives tokens."""
+        return self._changed(_with_tokens(self.parameter, length))
+
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
         the size that their layer crops or resizes to, with as many channels as it has mean values, else 3, or 1 in
@@ -335,6 +340,17 @@ def _with_images(parameter: NetParameter, side: int) -> NetParameter:
     if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
         raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
     return parameter.model_copy(update={"layer": layers})
+
+
+def _with_tokens(parameter: NetParameter, length: int) -> NetParameter:
+    layers = tuple(LAYERS[layer.type].with_tokens(layer, length) for layer in parameter.layer)
+    if not any("tokens:" in source or ":length=" in source for source in map(_source_of, layers)):
+        raise InvalidFile([f"net {parameter.name}: no Data layer gives tokens (source: tokens:, text:)"])
+    return parameter.model_copy(update={"layer": layers})
+
+
+def _source_of(layer: LayerParameter) -> str:
+    return layer.data_param.source if layer.type == "Data" and layer.data_param is not None else ""
 
 
 def _shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[Shape, Shape]:

@@ -37,6 +37,7 @@ REFUSED = {
     "facts": "its ops read what PyTorch's read",
     "ranks": "it is planned for one device",
     "link": "it is planned for one device",
+    "seq": "the function says the tokens of its batch",
     "global_batch": "it is planned for one device",
     "engine": "it is planned for one device",
     "launch": "it is planned for one device",

@@ -100,7 +100,7 @@ class Solver:
         nets, self.notes = _nets(solver, fields, batch, ignore_unknown, loss)
         p = _trainable(nets, solver)
         chosen = setting or Setting.of(given, p)
-        nets, batch = nets.divided(chosen, batch)
+        nets, batch = nets.asked(chosen, batch)
         check_loss(nets.net.graph("TRAIN"))
         if test_data is not None and not nets.tests:
             nets = nets._replace(tests=(nets.net,))

@@ -18,6 +18,7 @@ from minidnn.zoo.alexnet import CaffeAlexNet, CaffeNet, SuperNeuronsAlexNet
 from minidnn.zoo.cifar10 import Cifar10Full, Cifar10Quick
 from minidnn.zoo.densenet import DenseNet121
 from minidnn.zoo.googlenet import GoogLeNet, VdnnGoogLeNet
+from minidnn.zoo.gpt import GPT2, GPT2XL, GPT2Large, GPT2Medium
 from minidnn.zoo.inception import InceptionV3, InceptionV4
 from minidnn.zoo.mnist import Autoencoder, Siamese
 from minidnn.zoo.mobilenet import MobileNetV1, MobileNetV2
@@ -49,7 +50,8 @@ SUFFIXES = (".yaml", ".prototxt", ".caffemodel", files.ONNX, files.PYTHON)  # of
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
-    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
+    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall, GPT2,
+    GPT2Medium, GPT2Large, GPT2XL,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -234,8 +235,27 @@ def test_made_nets_resolve_in_both_phases(name):
     classes = classes.get(name, 10 if name.startswith(("wrn", "resnet56", "cifar10")) else 1000)
     for phase in ("TRAIN", "TEST"):
         graph = made.graph(phase)
-        scores = [n.bottoms[0] for n in graph.layers if n.layer.loss][-1]
-        assert scores.tensor.shape[1] == classes
+        loss = [n for n in graph.layers if n.layer.loss][-1]
+        if name.startswith("gpt2"):  # the loss makes the scores of each token
+            assert loss.layer.classes([b.tensor.shape for b in loss.bottoms]) == 50257
+        else:
+            assert loss.bottoms[0].tensor.shape[1] == classes
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),  # of GPT-2: those of the checkpoints that its authors published
+    [
+        ("gpt2", 124_439_808), ("gpt2_medium", 354_823_168), ("gpt2_large", 774_030_080), ("gpt2_xl", 1_557_611_200),
+    ],
+)  # fmt: skip
+def test_parameters_of_language_models(name, count):
+    """Each once: the head has those of the table of tokens."""
+    sizes = {
+        p.tensor or f"{node.name}.{p.name}": math.prod(p.shape)
+        for node in net(name).graph("TRAIN").layers
+        for p in node.parameters
+    }
+    assert sum(sizes.values()) == count
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The softmax loss of an inner product, and its gradients, ROWS rows of scores at a time: products (kernels/matmul.cu),
-and the softmax loss between them (kernels/loss.cu)."""
+"""The softmax loss of an inner product, and its gradients: products (kernels/matmul.cu) of some rows at a time, as many
+as the op's attributes say, and the softmax loss between them (kernels/loss.cu)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from minidnn.backends.workspace import Space
 from minidnn.layers.matmul import MatMulAttrs
 from minidnn.program import Op
 
-ROWS = 512
 FLOAT, LABEL, NUMBER = 4, 4, 8  # bytes
 
 
@@ -20,10 +19,10 @@ def forward(op: Op) -> list[Recipe]:
     """One recipe for x w label -> loss (dx dw)."""
     a, (classes, inputs), trains = op.attrs, op.reads[1].shape, len(op.writes) > 1
     rows = op.reads[0].size // inputs
-    pieces = [(first, min(ROWS, rows - first)) for first in range(0, rows, ROWS)]
+    pieces = [(first, min(a.rows, rows - first)) for first in range(0, rows, a.rows)]
     grids = [rows_of((n, classes), 1).grid(SUMMING) for _, n in pieces]
     scratch = Scratch()
-    scores, p = (scratch.take(FLOAT * min(ROWS, rows) * classes) for _ in range(2))
+    scores, p = (scratch.take(FLOAT * min(a.rows, rows) * classes) for _ in range(2))
     losses, found = (scratch.take(NUMBER * sum(grids)) for _ in range(2))
     parts = max(1, min(BLOCK, -(-rows // (BLOCK * 4))))
     counted = scratch.take(LABEL * parts)

@@ -1,4 +1,4 @@
-"""The softmax loss of an inner product, and its gradients: products of matrices.c and inner_product.c, and between them
+"""The softmax loss of an inner product, and its gradients: products of matmul.c and inner_product.c, and between them
 the loss of some rows (linear_loss.c).
 
 An algorithm takes ROWS rows at a time, or a multiple; its workspace has their scores. No bit depends on how many: a

@@ -1,0 +1,115 @@
+"""Windows of tokens: what is foretold, the splits, what is refused; made-up tokens; and a net that learns a text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import minidnn
+from minidnn import L, Net
+from minidnn.data import DataError, parse
+from minidnn.errors import BadInput
+
+
+def opened(text, phase="TRAIN"):
+    return parse(text, phase).open()
+
+
+@pytest.mark.parametrize(("type", "dtype"), [("", "<u2"), (":type=uint32", "<u4")])
+def test_labels_are_the_tokens_behind(type, dtype, tmp_path):
+    ids = (np.arange(101) * 7 % 60000).astype(dtype)
+    ids.tofile(tmp_path / "ids.bin")
+    text = f"tokens:{tmp_path}/ids.bin:length=5{type}"
+    source, train, test = parse(text), opened(text), opened(text, "TEST")
+    assert (source.sample_shape(), source.label_shape()) == ((5,), (5,))
+    assert (len(train), len(test)) == (18, 2), "the last tenth of 20 windows is for the test"
+    for windows, first in ((train, 0), (test, 18)):
+        x, y = windows.take(np.arange(len(windows)))
+        whole = ids[first * 5 : (first + len(windows)) * 5 + 1]
+        assert (x.ravel() == whole[:-1]).all() and (y.ravel() == whole[1:]).all() and y.dtype == np.int32
+    assert opened(f"{text}:test").name == test.name
+
+
+def test_the_bytes_of_a_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(bytes(range(256)))
+    windows = opened(f"text:{tmp_path}/a.txt:length=15")
+    x, y = windows.take(np.array([3]))
+    assert x.tolist() == [[*range(45, 60)]] and y.tolist() == [[*range(46, 61)]] and windows.highest() == 255
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tokens:a.bin", "expected tokens:FILE:length=1024"),
+        ("tokens:a.bin:length=0", "length='0': expected a whole number of tokens"),
+        ("tokens:a.bin:length=8:type=int8", "type='int8': expected uint16 or uint32"),
+        ("text:a.bin:length=8:type=uint16", "type='uint16': expected uint8"),
+        ("synthetic_tokens:x", "'length=x': expected synthetic_tokens:1024"),
+        ("synthetic_tokens:8:seed=1", "expected synthetic_tokens:1024"),
+    ],
+)
+def test_malformed_sources_are_refused(text, why):
+    with pytest.raises(DataError, match=why):
+        parse(text)
+
+
+def test_files_that_hold_too_little_or_half_a_token(tmp_path):
+    path = tmp_path / "ids.bin"
+    with pytest.raises(DataError, match="No such file"):
+        opened(f"tokens:{path}:length=8")
+    for content, why in (
+        (b"", "0 tokens make 0 windows"),
+        (bytes(32), "16 tokens make 1 windows"),
+        (b"abc", "3 bytes"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=why):
+            opened(f"tokens:{path}:length=8")
+    np.full(17, 2**24, np.uint32).tofile(path)
+    with pytest.raises(DataError, match="token 16777216 is no id"):
+        opened(f"tokens:{path}:length=8:type=uint32").take(np.array([0]))
+
+
+def test_made_up_tokens_follow_a_rule_most_of_the_time():
+    windows = opened("synthetic_tokens:200:classes=97:count=4")
+    x, y = windows.take(np.arange(4))
+    follows = (y == (5 * x + 1) % 97).mean()
+    assert 0.8 < follows < 0.95 and x.min() >= 0 and x.max() < 97
+    assert (x == opened("synthetic_tokens:200:classes=97:count=4").take(np.arange(4))[0]).all()
+    assert (x != opened("synthetic_tokens:200:classes=97:count=4", "TEST").take(np.arange(4))[0]).any()
+
+
+class Tiny(Net):
+    name = "tiny"
+
+    def define(self, source: str = "", batch: int = 16) -> None:
+        table = [{"name": "table"}]
+        tokens, label = L.Data(name="data", source=source, batch_size=batch)
+        filler = {"type": "gaussian", "std": 0.1}
+        x = L.Embed(
+            tokens, name="embed", param=table, num_output=32, input_dim=256, bias_term=False, weight_filler=filler
+        )
+        y = L.InnerProduct(L.LayerNorm(x), name="qkv", axis=2, num_output=96, weight_filler=filler)
+        x = L.Eltwise(x, L.Attention(y, name="attention", num_heads=4, causal=True))
+        L.InnerProductWithLoss(
+            L.LayerNorm(x), label, name="loss", param=table, num_output=256, axis=2, bias_term=False,
+            weight_filler=filler,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["liveness", "recompute_all"])
+def test_a_net_learns_a_text(policy, tmp_path):
+    (tmp_path / "a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    net = Tiny(source=f"text:{tmp_path}/a.txt:length=16")
+    with minidnn.Solver(net, device="cpu", policy=policy, type="Adam", base_lr=0.01, max_iter=40, seed=1) as solver:
+        first, *_, last = (solver.step().loss for _ in range(40))
+    assert first == pytest.approx(math.log(256), rel=0.1) and last < 0.5 * first
+
+
+def test_the_length_of_windows_may_be_asked_for(tmp_path):
+    plans = [minidnn.plan("gpt2", gpu="a100", batch=1, seq=seq, policies=["liveness"]) for seq in (128, 256)]
+    assert plans[1].rows[0].peak_bytes > plans[0].rows[0].peak_bytes
+    with pytest.raises(BadInput, match="no Data layer gives tokens"):
+        minidnn.plan("lenet", gpu="a100", seq=8)
