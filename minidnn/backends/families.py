@@ -38,6 +38,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "matmul": ("matmul.forward",),
     # softmax(q k') v, without a matrix of tokens x tokens
     "attention": ("attention.forward", "attention.backward"),
+    # pairs of numbers turned by angles that grow with the token's place
+    "rotary": ("rotary.forward", "rotary.backward"),
     # bias gradients: sums over all axes but the channels
     "bias": (
         "convolution.backward_bias",

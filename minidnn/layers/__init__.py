@@ -41,6 +41,7 @@ from minidnn.layers.reduction import Reduction
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
+from minidnn.layers.rotary import RotaryEmbedding
 from minidnn.layers.row_norm import MVN, GroupNorm, LayerNorm, Normalize, RMSNorm
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
@@ -75,7 +76,7 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, Attention, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction, ArgMax,
+        MatMul, Attention, RotaryEmbedding, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction, ArgMax,
         Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,

@@ -18,6 +18,7 @@ from minidnn.errors import BadInput
 from minidnn.files.replace import replacing
 from minidnn.layers.attention import Attention
 from minidnn.layers.pad import around
+from minidnn.layers.rotary import RotaryEmbedding
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
 from minidnn.onnx.package import onnx
@@ -454,6 +455,33 @@ def attention(w: Writer, node: Node) -> None:
     w.add("Reshape", node, [f"{y}.back", _ints(w, node, "whole", [0, 0, a.heads * a.depth])], [y])
 
 
+def rotary(w: Writer, node: Node) -> None:
+    """By tables of cosines and sines, since the operator RotaryEmbedding came with version 23."""
+    assert isinstance(node.layer, RotaryEmbedding)
+    (y,), a, (x,) = w.tops(node), node.layer.attrs(node.bottoms[0].tensor.shape), w.bottoms(node)
+    rotated, half = a.heads * a.depth, a.depth // 2
+    rest = [f"{y}.rest"] if rotated < a.width else []
+    if rest:
+        w.add("Split", node, [x, _ints(w, node, "widths", [rotated, a.width - rotated])], [f"{y}.own", *rest], axis=2)
+    whole = [0, 0, a.heads, *((half, 2) if a.interleaved else (2, half))]
+    w.add("Reshape", node, [f"{y}.own" if rest else x, _ints(w, node, "pairs", whole)], [f"{y}.pairs"])
+    apart = {"axis": 4 if a.interleaved else 3}
+    w.add("Split", node, [f"{y}.pairs", _ints(w, node, "ones", [1, 1])], [f"{y}.u", f"{y}.v"], **apart)
+    angles = np.arange(a.tokens)[:, None] * a.base ** (-2 * np.arange(half) / a.depth)
+    table = (a.tokens, 1, half, 1) if a.interleaved else (a.tokens, 1, 1, half)
+    for what, f in (("cos", np.cos), ("sin", np.sin)):
+        values = w.initializer(node, what, f(angles).astype(np.float32).reshape(table))
+        for part in "uv":
+            w.add("Mul", node, [f"{y}.{part}", values], [f"{y}.{part}.{what}"])
+    w.add("Sub", node, [f"{y}.u.cos", f"{y}.v.sin"], [f"{y}.first"])
+    w.add("Add", node, [f"{y}.v.cos", f"{y}.u.sin"], [f"{y}.second"])
+    w.add("Concat", node, [f"{y}.first", f"{y}.second"], [f"{y}.turned"], **apart)
+    own = f"{y}.joined" if rest else y
+    w.add("Reshape", node, [f"{y}.turned", _ints(w, node, "own", [0, 0, rotated])], [own])
+    if rest:
+        w.add("Concat", node, [own, *rest], [y], axis=2)
+
+
 def layer_norm(w: Writer, node: Node) -> None:
     p, shape = node.layer.param, node.bottoms[0].tensor.shape
     axis = p.axis % len(shape)
@@ -522,5 +550,5 @@ EXPORTED: dict[str, Callable[[Writer, Node], None]] = {
     "Swish": swish, "Mish": mish, "Dropout": _same("Identity"), "Eltwise": eltwise,
     "Concat": concat, "Flatten": to_shape, "Reshape": to_shape, "Softmax": softmax, "Slice": slice_, "Permute": permute,
     "Tile": tile, "Split": split, "MatMul": matmul, "Reduction": reduction, "Embed": embed, "Upsample": upsample,
-    "Attention": attention,
+    "Attention": attention, "RotaryEmbedding": rotary,
 }  # fmt: skip

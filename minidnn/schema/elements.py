@@ -45,6 +45,15 @@ class AttentionParameter(Message):
     dropout_ratio: Annotated[float, Field(ge=0, lt=1)] = field(OURS + 5, 0.0)
 
 
+class RotaryEmbeddingParameter(Message):
+    """Ours: heads that are turned, and by which angles."""
+
+    num_heads: Positive = field(OURS)
+    head_dim: Positive = field(OURS + 1)
+    base: Annotated[float, Field(gt=0)] = field(OURS + 2, 10000.0)
+    interleaved: bool = field(OURS + 3, False)
+
+
 class EmbedParameter(Message):
     num_output: Positive = field(1)
     input_dim: Positive = field(2)

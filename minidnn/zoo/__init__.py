@@ -20,6 +20,7 @@ from minidnn.zoo.densenet import DenseNet121
 from minidnn.zoo.googlenet import GoogLeNet, VdnnGoogLeNet
 from minidnn.zoo.gpt import GPT2, GPT2XL, GPT2Large, GPT2Medium
 from minidnn.zoo.inception import InceptionV3, InceptionV4
+from minidnn.zoo.llama import Llama, Llama8B
 from minidnn.zoo.mnist import Autoencoder, Siamese
 from minidnn.zoo.mobilenet import MobileNetV1, MobileNetV2
 from minidnn.zoo.pieces import NoSuchModel
@@ -51,7 +52,7 @@ WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
     SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall, GPT2,
-    GPT2Medium, GPT2Large, GPT2XL,
+    GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)

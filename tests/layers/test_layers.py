@@ -247,6 +247,8 @@ def test_sources():
          [(2, 3, 8), (2, 3, 8), (2, 4, 8)], "2 heads of 4 numbers need k and v of 2x3x8, got 2x3x8 and 2x4x8"),
         ("type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 2, causal: true}",
          [(2, 5, 8), (2, 4, 8), (2, 4, 8)], "5 queries have 4 keys: the first queries would see none"),
+        ("type: RotaryEmbedding, bottom: a, top: b, rotary_embedding_param: {num_heads: 2, head_dim: 3}", [(2, 3, 9)],
+         "2 heads of 3 numbers: expected an even head_dim, and heads of at most the 9 numbers of a token"),
         ("type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3}", [(2, 5), (2,)],
          "no bias and no transposed weights: set bias_term: false"),
         ("type: InnerProductWithLoss, bottom: [a, l], top: b, "

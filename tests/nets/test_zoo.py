@@ -236,16 +236,18 @@ def test_made_nets_resolve_in_both_phases(name):
     for phase in ("TRAIN", "TEST"):
         graph = made.graph(phase)
         loss = [n for n in graph.layers if n.layer.loss][-1]
-        if name.startswith("gpt2"):  # the loss makes the scores of each token
-            assert loss.layer.classes([b.tensor.shape for b in loss.bottoms]) == 50257
+        if name.startswith(("gpt2", "llama")):  # the loss makes the scores of each token
+            wanted = 50257 if name.startswith("gpt2") else 128256
+            assert loss.layer.classes([b.tensor.shape for b in loss.bottoms]) == wanted
         else:
             assert loss.bottoms[0].tensor.shape[1] == classes
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),  # of GPT-2: those of the checkpoints that its authors published
+    ("name", "count"),  # those of the checkpoints that the authors published
     [
         ("gpt2", 124_439_808), ("gpt2_medium", 354_823_168), ("gpt2_large", 774_030_080), ("gpt2_xl", 1_557_611_200),
+        ("llama_1b", 1_235_814_400), ("llama_8b", 8_030_261_248),
     ],
 )  # fmt: skip
 def test_parameters_of_language_models(name, count):

@@ -128,6 +128,19 @@ def test_attention_goes_as_products_and_a_softmax(fields, bottoms, tmp_path):
     np.testing.assert_allclose(outputs(again, found, x)["it"], want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "fields", ["num_heads: 2, head_dim: 6", "num_heads: 1, head_dim: 8, interleaved: true, base: 50"]
+)
+def test_rotations_go_as_tables(fields, tmp_path):
+    it = f"- {{name: it, type: RotaryEmbedding, bottom: data, top: it, rotary_embedding_param: {{{fields}}}}}"
+    text = "- {name: data, type: Input, top: data, input_param: {shape: {dim: [3, 5, 12]}}}"
+    net, x = Net.from_text(f"name: a\nlayer:\n{text}\n{it}"), np.random.default_rng(1).standard_normal((3, 5, 12))
+    write(net, {}, tmp_path / "it.onnx")
+    again, found = read(tmp_path / "it.onnx", batch=3)
+    want = outputs(net, {}, x.astype(np.float32))["it"]
+    np.testing.assert_allclose(outputs(again, found, x.astype(np.float32))["it"], want, rtol=1e-5, atol=1e-6)
+
+
 def test_a_free_batch_takes_the_number_that_is_given(written):
     again, _ = read(written[2], batch=7)
     assert again.graph("TEST").layers[0].tops[0].tensor.shape == (7, 4, 9, 11)

@@ -43,6 +43,7 @@ _KINDS = {
         "pooling.forward", "pooling.backward", "pooling.backward_relu", "eltwise.forward", "eltwise.forward_relu",
         "eltwise.backward", "gradient.add", "gradient.add_slice", "gradient.sum", "gradient.sum_relu",
         "concat.forward", "concat.backward", "identity.forward", "attention.forward", "attention.backward",
+        "rotary.forward", "rotary.backward",
     ),
 }  # fmt: skip
 _OPERANDS = {kind: letters.split(" -> ") for letters, kinds in _KINDS.items() for kind in kinds}

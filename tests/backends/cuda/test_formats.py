@@ -21,6 +21,7 @@ from minidnn.backends.cuda import (
     move,
     pooling,
     resize,
+    rotary,
     row_norm,
     summary,
 )
@@ -39,7 +40,21 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 
-KINDS = [activation, attention, dropout, elementwise, gather, join, matmul, move, pooling, resize, row_norm, summary]
+KINDS = [
+    activation,
+    attention,
+    dropout,
+    elementwise,
+    gather,
+    join,
+    matmul,
+    move,
+    pooling,
+    resize,
+    rotary,
+    row_norm,
+    summary,
+]
 KINDS = sorted(k for module in KINDS for k in module.KINDS)
 KINDS += ["broadcast.multiply", "broadcast.add"]
 KINDS.remove("prelu.backward_filter")  # a sum: test_reductions.py

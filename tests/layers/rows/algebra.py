@@ -35,6 +35,19 @@ def attended(q, k, v, heads, kv_heads, causal=False, window=None, scale=None):
     return (scores.masked_fill(hidden, -math.inf).softmax(3) @ v).transpose(1, 2).flatten(2)
 
 
+def turned(x, heads, depth, base, interleaved=False):
+    """Complex numbers, times those of length 1 whose angles grow with the place."""
+    first = x[..., : heads * depth].unflatten(2, (heads, depth))
+    pairs = first.unflatten(3, (-1, 2) if interleaved else (2, -1))
+    pairs = pairs if interleaved else pairs.transpose(3, 4)
+    angles = torch.arange(x.shape[1])[:, None].double() * base ** (-torch.arange(0, depth, 2).double() / depth)
+    found = torch.view_as_real(
+        torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones(()).double(), angles)[:, None]
+    )
+    found = found if interleaved else found.transpose(3, 4)
+    return torch.cat([found.flatten(2), x[..., heads * depth :]], 2)
+
+
 def largest(x, k, values, axis):
     """Caffe's ArgMax: of equal elements the last comes first."""
     if axis is None:
@@ -163,6 +176,11 @@ ROWS = {
         [(1, 2, 3), (1, 4, 3), (1, 4, 3)], [(1, 2, 3)],
         ["attention.forward: x0 x1 x2 -> y0 lse", "attention.backward: x0 x1 x2 y0 lse dy0 -> dx1"],
         lambda q, k, v, p: attended(q, k, v, 1, 1), still=(0, 2),
+    ),
+    "rotary embedding": Row(
+        "type: RotaryEmbedding, bottom: a, top: b, rotary_embedding_param: {num_heads: 2, head_dim: 4, base: 100}",
+        [(2, 5, 11)], [(2, 5, 11)], ["rotary.forward: x0 -> y0", "rotary.backward: dy0 -> dx0"],
+        lambda x, p: turned(x, 2, 4, 100.0),
     ),
     "layer norm": Row(
         "type: LayerNorm, bottom: a, top: b", [(2, 3, 5)], [(2, 3, 5)], AFFINE,
@@ -340,6 +358,16 @@ def attention(random):
     return Row(text_of("Attention", "attention_param", "a" if packed else "[a, b, c]", **given), shapes, torch=theirs)
 
 
+def rotary(random):
+    n, t, heads, half, rest = sizes(random, (1, 3), (1, 9), (1, 4), (1, 6), (0, 5))
+    given = dict(
+        num_heads=heads, head_dim=2 * half, base=round(float(random.uniform(2, 1e4)), 1), interleaved=yes(random)
+    )
+    text = text_of("RotaryEmbedding", "rotary_embedding_param", **given)
+    shape = n, t, heads * 2 * half + rest
+    return Row(text, [shape], torch=lambda x, p: turned(x, *given.values()))
+
+
 def layer_norm(random):
     shape, affine, eps = any_shape(random), yes(random), float(random.choice([1e-5, 0.1]))
     axis = int(random.integers(len(shape)))
@@ -412,6 +440,7 @@ RANDOM = {
     "InnerProduct": inner_product,
     "MatMul": matmul,
     "Attention": attention,
+    "RotaryEmbedding": rotary,
     "LayerNorm": layer_norm,
     "GroupNorm": group_norm,
     "RMSNorm": rms_norm,

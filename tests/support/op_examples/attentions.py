@@ -8,6 +8,7 @@ import numpy as np
 
 from minidnn.backends.reference.attention import KINDS
 from minidnn.layers.attention import AttentionAttrs
+from minidnn.layers.rotary import RotaryAttrs
 from tests.support.op_examples.maker import Example, Maker
 
 GEOMETRIES = [  # samples, queries, keys, heads, heads of k and v, depth; what differs
@@ -24,6 +25,16 @@ GEOMETRIES = [  # samples, queries, keys, heads, heads of k and v, depth; what d
     (2, 30, 31, 2, 2, 8, {"ratio": 0.25, "seed": 2**40 + 5, "key": 9}),
     (1, 140, 140, 2, 1, 16, {"ratio": 0.5, "seed": 3, "key": 2**31 + 1, "causal": True, "packed": True}),
 ]
+
+
+def rotations(m: Maker) -> Iterator[Example]:
+    for samples, a in [
+        (1, RotaryAttrs(1, 2, 1, 2)), (2, RotaryAttrs(7, 24, 3, 8)), (3, RotaryAttrs(5, 70, 2, 34, interleaved=True)),
+        (2, RotaryAttrs(130, 100, 1, 64, 500.0)), (2, RotaryAttrs(300, 40, 4, 10, interleaved=True)),
+    ]:  # fmt: skip
+        x = m.normal(samples, a.tokens, a.width)
+        for kind in ("rotary.forward", "rotary.backward"):
+            yield m.example(kind, [x], [x.shape], a, [(0, 0)])
 
 
 def hides(e: Example) -> bool:

@@ -1,0 +1,20 @@
+"""RotaryEmbedding (kernels/rotary.cu)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
+from minidnn.program import Op
+
+
+def rotary(op: Op) -> list[Recipe]:
+    """One recipe for x -> y, or for dy -> dx."""
+    a, samples = op.attrs, op.reads[0].shape[0]
+    sizes = np.int64(samples), *(np.int32(n) for n in (a.tokens, a.width, a.heads, a.depth, a.interleaved))
+    sign = np.float32(1 if op.kind == "rotary.forward" else -1)
+    items = a.tokens * max(a.heads * a.depth // 2, a.width - a.heads * a.depth)
+    return [plain(Launch("rotary", "rotary", (Read(0), Write(0), *sizes, np.float64(a.base), sign), over(items)))]
+
+
+KINDS = {"rotary.forward": rotary, "rotary.backward": rotary}

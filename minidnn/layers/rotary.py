@@ -1,0 +1,59 @@
+"""RotaryEmbedding: turns pairs of each head's numbers by angles that grow with the token's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, text
+from minidnn.program import Op
+
+
+@dataclass(frozen=True)
+class RotaryAttrs:
+    """The first `heads` heads of `depth` numbers are turned, of `tokens` tokens of `width` numbers each. Pair i of a
+    head at place p is turned by p * base^(-2 i / depth)."""
+
+    tokens: int
+    width: int
+    heads: int
+    depth: int
+    base: float = 10000.0
+    interleaved: bool = False
+
+
+class RotaryEmbedding(Layer):
+    """Ours, after Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021). The bottom is (N,
+    T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest is left as it is: so q and k of a
+    tensor that has q, k and v can be turned at once, in place.
+
+    A pair is a number of a head's first half and the one at its place in the second half, as in Llama; with
+    `interleaved` it is two neighbours. Backward turns the gradient back, and reads nothing else."""
+
+    type = "RotaryEmbedding"
+    field_name = "rotary_embedding_param"
+    needs = ("num_heads", "head_dim")
+    in_place = True
+
+    def attrs(self, shape: Shape) -> RotaryAttrs:
+        p = self.param
+        if len(shape) != 3:
+            raise ShapeError(f"expected a bottom of 3 axes (N, T, width), got {text(shape)}")
+        if p.head_dim % 2 or p.num_heads * p.head_dim > shape[2]:
+            raise ShapeError(
+                f"{p.num_heads} heads of {p.head_dim} numbers: expected an even head_dim, and heads of at most the "
+                f"{shape[2]} numbers of a token of the bottom {text(shape)}"
+            )
+        return RotaryAttrs(*shape[1:], p.num_heads, p.head_dim, p.base, p.interleaved)
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        self.attrs(bottoms[0])
+        return [bottoms[0]]
+
+    def forward(self, s: Site) -> Iterable[Op]:
+        (x,), (y,) = s.x, s.y
+        yield s.op("rotary.forward", [x], [y], self.attrs(x.shape), [(x, y)], 3 * x.size)
+
+    def backward(self, s: Site) -> Iterable[Op]:
+        (dy,), (dx,) = s.arriving, s.bottom_gradients
+        yield s.op("rotary.backward", [dy], [dx], self.attrs(dy.shape), [(dy, dx)], 3 * dy.size)
