@@ -24,8 +24,8 @@ class RotaryAttrs:
 
 class RotaryEmbedding(Layer):
     """Ours, after Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021). The bottom is (N,
-    T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest is left as it is: so q and k of a
-    tensor that has q, k and v can be turned at once, in place.
+    T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest is left as it is: so q and k of
+    a tensor that has q, k and v can be turned at once, in place.
 
     A pair is a number of a head's first half and the one at its place in the second half, as in Llama; with
     `interleaved` it is two neighbours. Backward turns the gradient back, and reads nothing else."""

@@ -11,7 +11,7 @@ TABLE = "tokens"  # of the embedding, and where it is shared of the head, too
 
 
 class Llama(Net):
-    """Llama 3.2 1B: 16 blocks of width 2048, 32 heads in 8 groups, an MLP of 8192; the embedding's table is the head."""
+    """Llama 3.2 1B: 16 blocks of width 2048, 32 heads in 8 groups, an MLP of 8192; the embedding is the head, too."""
 
     name = "llama_1b"
 

@@ -98,6 +98,34 @@ FUNCTIONS(FORWARD)
 FUNCTIONS(BACKWARD)
 FORWARD(threshold)
 
+typedef vec Quick(vec, const float *numbers);
+
+/* The same by a function of floats. */
+ALWAYS void mapped_quickly(int64_t n, const float *from, const float *dy, float *to, const double *numbers, Quick f) {
+    const float k[3] = {(float)numbers[0], (float)numbers[1], (float)numbers[2]};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const vec found = f(load(from + i), k);
+        store(to + i, dy ? load(dy + i) * found : found);
+    }
+    if (i < n) {
+        const vec found = f(load_some(from + i, n - i), k);
+        store_some(to + i, dy ? load_some(dy + i, n - i) * found : found, n - i);
+    }
+}
+
+#define QUICK_FORWARD(name)                                                                                  \
+    void name##_forward(const Function *g, const float *x, float *y) {                                       \
+        BY_PIECES(g) mapped_quickly(at_most(PIECE, g->size - i), x + i, NULL, y + i, g->numbers, name##_value); \
+    }
+#define QUICK_BACKWARD(name)                                                                                 \
+    void name##_backward(const Function *g, const float *saved, const float *dy, float *dx) {                \
+        BY_PIECES(g)                                                                                         \
+        mapped_quickly(at_most(PIECE, g->size - i), saved + i, dy + i, dx + i, g->numbers, name##_slope);    \
+    }
+QUICK(QUICK_FORWARD)
+QUICK(QUICK_BACKWARD)
+
 /* PReLU: y = x where x > 0, and slope[c] * x elsewhere. Channels are innermost. */
 typedef struct {
     int64_t rows, c, shared, threads; /* shared: whether all channels have one slope */

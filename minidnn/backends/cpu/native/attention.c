@@ -34,7 +34,6 @@ MIRRORED(attention, Geometry)
 
 enum { HIGH = 128 }; /* queries of a block; keys are DEEP */
 
-ALWAYS vec each(float v) { return v - (vec){0}; }
 ALWAYS vec higher(vec a, vec b) { return choose(a > b, a, b); } /* b if one is NaN */
 
 static const float LOWEST = -3.40282347e38f;
@@ -250,11 +249,11 @@ static void soften(const Geometry *g, int64_t keys, int64_t queries, const Space
         const vec before = most;
         for (int64_t k = 0; k < keys; k++) most = higher(load(column + k * PANEL), most);
         for (int64_t k = 0; k < keys; k++) {
-            const vec p = exponential(load(column + k * PANEL) - most);
+            const vec p = falling_exponential(load(column + k * PANEL) - most);
             store(column + k * PANEL, p);
             sum += p;
         }
-        const vec less = exponential(before - most);
+        const vec less = falling_exponential(before - most);
         store(s->most + j, most);
         store(s->all + j, fused(load(s->all + j), less, sum));
         float *sums = s->sums + j / PANEL * g->depth * PANEL + j % PANEL;
@@ -331,7 +330,7 @@ static void again(int64_t keys, int64_t lanes, const Space *s) {
     for (int64_t j = 0; j < lanes; j += LANES) {
         float *column = s->scores + j / PANEL * DEEP * PANEL + j % PANEL;
         const vec lse = load(s->most + j);
-        for (int64_t k = 0; k < keys; k++) store(column + k * PANEL, exponential(load(column + k * PANEL) - lse));
+        for (int64_t k = 0; k < keys; k++) store(column + k * PANEL, falling_exponential(load(column + k * PANEL) - lse));
     }
 }
 

@@ -47,7 +47,7 @@ ALWAYS vec value(const int function, float sigma, vec x, vec t) {
     const vec d = x - t, size = absolute(d), short_of = positive(1 - (2 * t - 1) * x), far = all(1 / (sigma * sigma));
     switch (function) {
         case SIGMOID_CROSS_ENTROPY:
-            return log_of_one_plus(exponential(-absolute(x))) - x * (t - choose(x >= 0, all(1), all(0)));
+            return log_of_one_plus(falling_exponential(-absolute(x))) - x * (t - choose(x >= 0, all(1), all(0)));
         case SQUARE: return d * d * 0.5f;
         case SMOOTH_L1: return choose(size < far, sigma * d * (sigma * d) * 0.5f, size - 0.5f * far);
         case HINGE_L1: return short_of;
@@ -58,7 +58,7 @@ ALWAYS vec value(const int function, float sigma, vec x, vec t) {
 
 /* Its derivative by x. */
 ALWAYS vec slope(const int function, float sigma, vec x, vec t) {
-    const vec d = x - t, side = 1 - 2 * t, short_of = positive(1 + side * x), e = exponential(-absolute(x));
+    const vec d = x - t, side = 1 - 2 * t, short_of = positive(1 + side * x), e = falling_exponential(-absolute(x));
     switch (function) {
         case SIGMOID_CROSS_ENTROPY: return choose(x >= 0, all(1), e) / (1 + e) - t;
         case SQUARE: return d;

@@ -2,6 +2,7 @@
  * layers/unary.py says; `linear` reads neither. `k` are the function's numbers.
  */
 #pragma once
+#include "floats.h"
 #include "transcendental.h"
 
 #define VALUE(name) ALWAYS wide name##_value(wide x, const double *k)
@@ -9,8 +10,7 @@
 
 #define FUNCTIONS(DO)                                                                                       \
     DO(sigmoid) DO(tanh) DO(elu) DO(elu_falling) DO(abs) DO(linear) DO(square) DO(power) DO(exp) DO(log) \
-    DO(bnll) DO(clip) DO(swish) DO(mish) DO(gelu) DO(gelu_tanh) \
-    DO(erf) DO(hard_sigmoid) DO(hard_swish)
+    DO(bnll) DO(clip) DO(mish) DO(erf) DO(hard_sigmoid) DO(hard_swish)
 
 ALWAYS wide positive(wide v, wide a, wide b) { return pick(v > 0, a, b); }
 
@@ -53,35 +53,10 @@ SLOPE(clip, x) { return pick((x >= k[0]) & (x <= k[1]), all(1), all(0)); }
 /* k: the threshold. No gradient flows. */
 VALUE(threshold) { return pick(x > k[0], all(1), pick(x == x, all(0), x)); }
 
-VALUE(swish) { return x * logistic(k[0] * x); }
-SLOPE(swish, x) {
-    const wide v = bounded(k[0] * x, 100), s = logistic(v);
-    return s + v * s * (1 - s);
-}
-
 VALUE(mish) { return x * hyperbolic_tangent(bnll_value(x, k)); }
 SLOPE(mish, x) {
     const wide v = bounded(x, 100), t = hyperbolic_tangent(bnll_value(v, k));
     return t + v * (1 - t * t) * logistic(v);
-}
-
-VALUE(gelu) {
-    wide density, integral;
-    normal(x, &density, &integral);
-    return x * integral;
-}
-SLOPE(gelu, x) {
-    wide density, integral;
-    normal(x, &density, &integral);
-    return integral + bounded(x, 40) * density;
-}
-
-/* GELU's other form, 0.5 x (1 + tanh(v / 2)), which is x / (1 + e^-v). */
-ALWAYS wide bent(wide x) { return 1.5957691216057308 * (x + 0.044715 * x * x * x); }
-VALUE(gelu_tanh) { return x * logistic(bent(x)); }
-SLOPE(gelu_tanh, x) {
-    const wide v = bounded(x, 40), s = logistic(bent(v));
-    return s + v * s * (1 - s) * 1.5957691216057308 * (1 + 0.134145 * v * v);
 }
 
 VALUE(erf) { return error_function(x); }
@@ -97,3 +72,43 @@ SLOPE(hard_sigmoid, x) {
 
 VALUE(hard_swish) { return x * within_one(x / 6 + 0.5); }
 SLOPE(hard_swish, x) { return pick(x <= -3, all(0), pick(x >= 3, all(1), x / 3 + 0.5)); }
+
+/* ---- those of today's nets, in floats: right to some units in the last place (of the largest slope), and several times
+ * as quick. A slope reads x. */
+
+#define QUICK(DO) DO(swish) DO(gelu) DO(gelu_tanh)
+#define QUICK_VALUE(name) ALWAYS vec name##_value(vec x, const float *k)
+#define QUICK_SLOPE(name) ALWAYS vec name##_slope(vec x, const float *k)
+
+QUICK_VALUE(swish) {
+    vec rest;
+    return x * logistic_of(k[0] * x, &rest);
+}
+QUICK_SLOPE(swish) {
+    vec rest;
+    const vec v = up_to(k[0] * x, 100), s = logistic_of(v, &rest);
+    return s + v * s * rest;
+}
+
+QUICK_VALUE(gelu) {
+    vec density, integral;
+    normal_of(x, &density, &integral);
+    return x * integral;
+}
+QUICK_SLOPE(gelu) {
+    vec density, integral;
+    normal_of(x, &density, &integral);
+    return integral + up_to(x, 40) * density;
+}
+
+/* GELU's other form, 0.5 x (1 + tanh(v / 2)), which is x / (1 + e^-v). */
+ALWAYS vec bent(vec x) { return 1.5957691216057308f * (x + 0.044715f * x * x * x); }
+QUICK_VALUE(gelu_tanh) {
+    vec rest;
+    return x * logistic_of(bent(x), &rest);
+}
+QUICK_SLOPE(gelu_tanh) {
+    vec rest;
+    const vec v = up_to(x, 40), s = logistic_of(bent(v), &rest);
+    return s + v * s * rest * 1.5957691216057308f * (1 + 0.134145f * v * v);
+}

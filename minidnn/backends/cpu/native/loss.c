@@ -52,7 +52,7 @@ static void columns_forward(const Columns *g, int64_t n, const float *x, float *
         most = choose((v > most) | (v != v), v, most);
     }
     for (int64_t k = 0; k < g->length; k++) {
-        const vec e = exponential(load_some(x + k * g->inner, n) - most);
+        const vec e = falling_exponential(load_some(x + k * g->inner, n) - most);
         store_some(y + k * g->inner, e, n);
         sum += e;
     }

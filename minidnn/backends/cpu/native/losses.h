@@ -1,26 +1,10 @@
-/* What the kernels of losses share: e^v, the softmax of a row, labels that name a class, the divisor of a sum. */
+/* What the kernels of losses share: the softmax of a row, labels that name a class, the divisor of a sum. */
 #pragma once
 #include <float.h>
 #include <math.h>
 
+#include "floats.h"
 #include "pieces.h"
-
-/* e^v for v <= 0, to two or three units in the last place, after Cody and Waite: 2^n e^r with |r| <= ln(2) / 2. It is
- * zero for v < -87.3, before the result would be subnormal. */
-ALWAYS vec exponential(vec v) {
-    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding a number to this rounds it to a whole number */
-    const vec shifted = v * 1.44269504f + shift, n = shifted - shift;
-    const vec r = v - n * 0.693359375f + n * 2.12194440e-4f;
-    vec p = (vec){0} + 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    const bits power = ((bits)shifted - (bits)shift + 127) << 23;
-    return choose(v < -87.3f, (vec){0}, p * (vec)power);
-}
 
 ALWAYS float total(vec v) {
     float sum = v[0];
@@ -49,7 +33,7 @@ static inline float largest(int64_t n, const float *x) {
 static inline void softmax_of_row(int64_t n, const float *x, float *y) {
     const float most = largest(n, x);
     vec sum = {0};
-    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, exponential(load_some(x + c, n - c) - most), n - c);
+    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, falling_exponential(load_some(x + c, n - c) - most), n - c);
     for (int64_t c = 0; c < n; c += LANES) sum += load_some(y + c, n - c);
     const float all = total(sum);
     for (int64_t c = 0; c < n; c += LANES) store_some(y + c, load_some(y + c, n - c) / all, n - c);
