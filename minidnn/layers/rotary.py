@@ -24,7 +24,7 @@ class RotaryAttrs:
 
 class RotaryEmbedding(Layer):
     """Ours, after Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021). The bottom is (N,
-    T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest is left as it is: so q and k of
+    T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest stays as it is: so q and k of
     a tensor that has q, k and v can be turned at once, in place.
 
     A pair is a number of a head's first half and the one at its place in the second half, as in Llama; with
