@@ -55,12 +55,12 @@ def remembering(net: Net) -> Net:
 
 
 def without_dropout(net: Net) -> Net:
-    layers = [
-        layer.model_copy(update={"dropout_param": layer.dropout_param.model_copy(update={"dropout_ratio": 0.0})})
-        if layer.type == "Dropout"
-        else layer
-        for layer in net.parameter.layer
-    ]
+    dropping = {"Dropout": "dropout_param", "Attention": "attention_param"}
+    layers = []
+    for layer in net.parameter.layer:
+        if (name := dropping.get(layer.type)) is not None:
+            layer = layer.model_copy(update={name: getattr(layer, name).model_copy(update={"dropout_ratio": 0.0})})
+        layers.append(layer)
     changed = Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
     changed.initial = net.initial  # type: ignore[method-assign]  # a function of seed and layer: `remembering`
     return changed

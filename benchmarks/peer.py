@@ -65,6 +65,8 @@ class Peer(torch.nn.Module):
         self.inputs: list[Blob] = []
         self.steps: list[Step] = []
         self.losses: list[tuple[Blob, Blob, float, int]] = []  # scores, labels, weight, ignored label
+        self.sums: list[tuple[Blob, float]] = []  # losses that are steps, and their weights
+        self.shared: dict[str, torch.nn.Parameter] = {}  # those of several layers
         self.mode = "eager"  # or "checkpoint", "save_on_cpu"
         merged: set[Node] = set()
         for node in graph.layers:
@@ -83,7 +85,8 @@ class Peer(torch.nn.Module):
                 if call is None:
                     raise Unsupported(f"layer {node.name}: PyTorch has no {node.layer.type} like ours here")
                 self.steps.append(Step(node.bottoms, node.tops[0], call(node, weights)))
-        self.segments = segments(self.steps, self.inputs, [b for pair in self.losses for b in pair[:2]])
+        ends = [b for pair in self.losses for b in pair[:2]] + [b for b, _ in self.sums]
+        self.segments = segments(self.steps, self.inputs, ends)
         self.borders = {b for segment in self.segments for b in segment.reads}  # checkpoint reads them again
 
     # ---- layers: each method returns a function of the bottoms' values
@@ -91,6 +94,9 @@ class Peer(torch.nn.Module):
     def _parameter(self, node: Node, name: str, weights: Mapping[str, np.ndarray], i: int) -> torch.nn.Parameter | None:
         if f"{node.name}/{name}" not in weights:
             return None
+        tensor = next(p.tensor for p in node.parameters if p.name == name)
+        if tensor in self.shared:
+            return self.shared[tensor]
         value = torch.from_numpy(np.array(weights[f"{node.name}/{name}"])).to(self.place)
         if value.dim() == 4:
             value = value.to(memory_format=self.layout)  # `contiguous` would skip filters of one channel
@@ -98,6 +104,8 @@ class Peer(torch.nn.Module):
         parameter = torch.nn.Parameter(value, requires_grad=rate != 0)
         self.register_parameter(f"{node.name}/{name}".replace(".", "_"), parameter)
         self.multipliers[parameter] = (rate, decay)
+        if tensor:
+            self.shared[tensor] = parameter
         return parameter
 
     def _Convolution(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
@@ -107,7 +115,8 @@ class Peer(torch.nn.Module):
 
     def _InnerProduct(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         w, b = self._parameter(node, "w", weights, 0), self._parameter(node, "b", weights, 1)
-        return lambda x: F.linear(torch.flatten(x, 1), w, b)
+        axis = node.layer.param.axis
+        return lambda x: F.linear(torch.flatten(x, axis), w, b)
 
     def _batch_norm(self, node: Node, weights: Mapping[str, np.ndarray]) -> set[Node]:
         (top,), p = node.tops, node.layer.param
@@ -129,7 +138,8 @@ class Peer(torch.nn.Module):
 
     def _Scale(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         gamma, beta = self._parameter(node, "gamma", weights, 0), self._parameter(node, "beta", weights, 1)
-        shape = (1, -1) + (1,) * (len(node.bottoms[0].tensor.shape) - 2)
+        shape, axis = node.bottoms[0].tensor.shape, node.layer.param.axis
+        shape = (1,) * axis + shape[axis:] if node.layer.param.num_axes < 0 else (1, -1) + (1,) * (len(shape) - 2)
         assert gamma is not None
         if beta is None:
             return lambda x: x * gamma.view(shape)
@@ -189,6 +199,102 @@ class Peer(torch.nn.Module):
 
         return call
 
+    # ---- layers of transformers
+
+    def _Embed(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        w = self._parameter(node, "w", weights, 0)
+        assert w is not None and not node.layer.param.bias_term
+        return lambda x: F.embedding(x, w)
+
+    def _Bias(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        (parameter,) = node.parameters
+        b = self._parameter(node, parameter.name, weights, 0)
+        if node.layer.param.axis + len(parameter.shape) != len(node.bottoms[0].tensor.shape):
+            raise Unsupported(f"layer {node.name}: only a Bias of the last axes")
+        return lambda x: x + b
+
+    def _LayerNorm(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        gamma, beta = self._parameter(node, "gamma", weights, 0), self._parameter(node, "beta", weights, 1)
+        p, shape = node.layer.param, node.bottoms[0].tensor.shape
+        return lambda x: F.layer_norm(x, shape[p.axis % len(shape) :], gamma, beta, p.eps)
+
+    def _RMSNorm(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        p, shape = node.layer.param, node.bottoms[0].tensor.shape
+        return lambda x: F.rms_norm(x, shape[p.axis % len(shape) :], eps=p.eps)
+
+    def _GELU(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        form = node.layer.param.approximate.lower()
+        return lambda x: F.gelu(x, approximate=form)
+
+    def _Swish(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        if node.layer.param.beta != 1:
+            raise Unsupported(f"layer {node.name}: PyTorch's SiLU has no beta")
+        return lambda x: F.silu(x)
+
+    def _Permute(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        order = list(node.layer.param.order)
+        return lambda x: x.permute(order)
+
+    def _Reshape(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        shape = node.tops[0].tensor.shape[1:]
+        return lambda x: x.reshape(len(x), *shape)
+
+    def _Reduction(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        p = node.layer.param
+        if p.operation != "MEAN" or p.coeff != 1:
+            raise Unsupported(f"layer {node.name}: only a Reduction to means")
+        return lambda x: x.flatten(p.axis).mean(p.axis)
+
+    def _Attention(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        a = node.layer.attrs([b.tensor.shape for b in node.bottoms])  # type: ignore[attr-defined]
+        counts, ratio = (a.heads, a.kv_heads, a.kv_heads), node.layer.param.dropout_ratio
+        if a.window is not None or (a.causal and a.queries != a.keys):
+            raise Unsupported(f"layer {node.name}: PyTorch's causal attention has as many queries as keys, no window")
+
+        def call(*xs: torch.Tensor) -> torch.Tensor:
+            parts = xs[0].split([n * a.depth for n in counts], 2) if a.packed else xs
+            q, k, v = (x.unflatten(2, (n, a.depth)).transpose(1, 2) for x, n in zip(parts, counts, strict=True))
+            y = F.scaled_dot_product_attention(
+                q, k, v, dropout_p=ratio if self.drop else 0.0, is_causal=a.causal, scale=a.scale,
+                enable_gqa=a.heads != a.kv_heads,
+            )  # fmt: skip
+            return y.transpose(1, 2).flatten(2)
+
+        return call
+
+    def _RotaryEmbedding(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        a = node.layer.attrs(node.bottoms[0].tensor.shape)  # type: ignore[attr-defined]
+        if a.interleaved:
+            raise Unsupported(f"layer {node.name}: only pairs half a head apart")
+        angles = torch.arange(a.tokens)[:, None] * a.base ** (-torch.arange(0, a.depth, 2) / a.depth)
+        cos, sin = (f(angles).repeat(1, 2)[:, None].to(self.place) for f in (torch.cos, torch.sin))
+        widths = [a.heads * a.depth, a.width - a.heads * a.depth]
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            own, rest = x.split(widths, 2)
+            heads = own.unflatten(2, (a.heads, a.depth))
+            first, second = heads.chunk(2, 3)
+            turned = (heads * cos + torch.cat([-second, first], 3) * sin).flatten(2)
+            return torch.cat([turned, rest], 2) if widths[1] else turned
+
+        return call
+
+    def _InnerProductWithLoss(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        """As users write it: all scores at once."""
+        loss, axis, w = node.layer.spec.loss_param, node.layer.param.axis, self._parameter(node, "w", weights, 0)
+        if loss.mode() != "VALID":
+            raise Unsupported(f"layer {node.name}: only losses divided by the count of valid labels")
+        ignored = -100 if loss.ignore_label is None else loss.ignore_label
+        self.sums.append((node.tops[0], node.layer.loss_weight()))
+        assert w is not None
+
+        def call(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            scores = F.linear(x.flatten(axis), w).flatten(0, -2)
+            smoothing = loss.label_smoothing
+            return F.cross_entropy(scores, labels.flatten(), ignore_index=ignored, label_smoothing=smoothing)
+
+        return call
+
     def _loss(self, node: Node) -> None:
         loss, axis = node.layer.spec.loss_param, node.layer.param.axis
         if loss.mode() != "VALID" or loss.label_smoothing or axis != 1:
@@ -212,6 +318,8 @@ class Peer(torch.nn.Module):
                 found = values[scores]
                 wanted = values[labels].reshape(found.shape[0], *found.shape[2:])  # Caffe's labels have any shape
                 total = total + weight * F.cross_entropy(found, wanted, ignore_index=ignored)
+            for blob, weight in self.sums:
+                total = total + weight * values[blob]
         return total
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
@@ -402,7 +510,7 @@ def first_weights(net: Net) -> dict[str, np.ndarray]:
     """{"<layer>/<blob>": the first value that a Session of this net gives it, in Caffe's shape}"""
     values = net.initial(1, "TRAIN")
     return {
-        f"{node.name}/{p.name}": values[f"{node.name}.{p.name}"].reshape(p.blob_shape or p.shape)
+        f"{node.name}/{p.name}": values[p.tensor or f"{node.name}.{p.name}"].reshape(p.blob_shape or p.shape)
         for node in net.graph("TRAIN").layers
         for p in node.parameters
     }
