@@ -40,14 +40,14 @@ class Search(Answer[Document, SearchRow]):
     look = report.look("batch")
 
     def __init__(self, document: Document, title: str, max: str) -> None:
-        """max: "batch", "size" or "depth" """
+        """max: "batch", "size", "tokens" or "depth" """
         super().__init__(document, title)
         self.look = report.look(max)
 
 
 def search(
     net: Source,
-    max: Literal["batch", "size", "depth"] = "batch",
+    max: Literal["batch", "size", "tokens", "depth"] = "batch",
     policies: Sequence[str] | str | None = None,
     *,
     step: int | None = None,
@@ -60,7 +60,8 @@ def search(
     """Find the largest size whose plan keeps the budget, for each policy.
 
     net:      a Net, a solver's parameters, a file, or the name of a model; for "depth" the name of a family ("resnet")
-    max:      what to make larger: the "batch", the "size" of images in pixels a side, or the "depth"
+    max:      what to make larger: the "batch", the "size" of images in pixels a side, the "tokens" of a sample, or the
+              "depth"
     policies: their names; None: `policy`, else all of them and their variants
     step:     try multiples of it only
     seconds:  a time limit per policy, after which no further size is tried
@@ -145,7 +146,13 @@ def _excluded(sized: Sized, costs: Costs, budget: int, rows: Any, what: str, tel
 def _row(found: Largest, what: str, sized: Sized, costs: Costs, budget: int) -> SearchRow:
     arrangement, above, job = found.arrangement, found.refused, sized.job
     schedule = None if arrangement is None else arrangement.schedules[job.train.name]
-    size = {"batch": None if what == "batch" else job.batch, "size": None, "depth": None, what: found.size}
+    size = {
+        "batch": None if what == "batch" else job.batch,
+        "size": None,
+        "tokens": None,
+        "depth": None,
+        what: found.size,
+    }
     return SearchRow(
         policy=found.policy,
         net=sized.model,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minidnn.jobs.search import Try
 
 SECONDS = 600
-SIDE = 32  # pixels: as in jobs/sized.py
+SIDE, APART = 32, 128  # pixels, tokens: as in jobs/sized.py
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn search --max batch resnet50 --gpu titan_x --budget 4GiB --policies liveness,best",
         "minidnn search --max batch train.py:make --torch --gpu rtx3060 --policies liveness,best",
         "minidnn search --max size unet --batch 1 --gpu a100 --policy best",
+        "minidnn search --max tokens llama_1b --gpu rtx4090 --policies liveness,best",
         "minidnn search --max depth resnet --batch 16 --gpu k40 --policy superneurons --step 12",
     )
     subject.arguments(
@@ -34,13 +35,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "facts", "torch", "json",
     )  # fmt: skip
     parser.add_argument(
-        "--max", required=True, choices=("batch", "size", "depth"),
-        help="find the largest batch of a net, the largest side of its images in pixels, or the largest depth (then "
-        "FILE is {families})",
+        "--max", required=True, choices=("batch", "size", "tokens", "depth"),
+        help="find the largest batch of a net, the largest side of its images in pixels, the most tokens of a sample, "
+        "or the largest depth (then FILE is {families})",
     )  # fmt: skip
     parser.add_argument(
         "--step", type=positive, metavar="N",
-        help=f"try multiples of N only (default: every batch and depth, every {SIDE}th side)",
+        help=f"try multiples of N only (default: every batch and depth, every {SIDE}th side, every {APART}th number of "
+        "tokens)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=positive, default=SECONDS, metavar="S",

@@ -322,6 +322,15 @@ class Job:
         """The programs for images of `side` x `side` pixels. Raises BadInput if the net has none so small."""
         return self.varied(side=side).programs
 
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of a sample; None: no layer gives tokens."""
+        return self.nets.net.tokens
+
+    def at_tokens(self, length: int) -> tuple[Program, ...]:
+        """The programs for windows of `length` tokens."""
+        return replace(self, nets=self.nets.each(lambda net: net.with_tokens(length))).programs
+
     def narrower(self) -> list[str]:
         """The number formats of 16 bits that the target has; empty if the job has one already."""
         if self.setting.format in HALF:

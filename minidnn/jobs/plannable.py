@@ -27,6 +27,7 @@ class Plannable(Protocol):
     batch:        samples of one batch; None: there is none, or it cannot be changed
     asked:        the batch that the caller names; None: its own
     side:         pixels of a side of its images; None: it has none
+    tokens:       of a sample; None: it has none
     gpu:          the name of the GPU that is simulated; None: none is
     here:         the device of this machine that minidnn runs it on; None: it runs it on none
     host_assumed: whether the setting's host budget is one that nobody named
@@ -55,6 +56,8 @@ class Plannable(Protocol):
     def asked(self) -> int | None: ...
     @property
     def side(self) -> int | None: ...
+    @property
+    def tokens(self) -> int | None: ...
     @property
     def gpu(self) -> str | None: ...
     @property
@@ -111,6 +114,10 @@ class Plannable(Protocol):
 
     def at_images(self, side: int) -> tuple[Program, ...]:
         """The programs for images of `side` x `side` pixels. Raises BadInput."""
+        ...
+
+    def at_tokens(self, length: int) -> tuple[Program, ...]:
+        """The programs for windows of `length` tokens. Raises BadInput."""
         ...
 
     def command(self, policy: str) -> Asked:

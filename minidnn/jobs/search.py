@@ -87,7 +87,7 @@ def excluded(
 ) -> Excluded | None:
     """The smallest size that the bound is found to exclude; None if it excludes no size of the series.
 
-    what:  "batch", "size" or "depth"
+    what:  "batch", "size", "tokens" or "depth"
     found: the largest size that a policy places, or None. The search begins there, with growing steps, and then bisects
     tell:  called with each size before the bound is asked
 

@@ -1,4 +1,4 @@
-"""The three things that a search can make larger: the batch, the images, or the depth of a net of a family."""
+"""What a search can make larger: the batch, the images, the tokens of a sample, or the depth of a net of a family."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from minidnn.schema.message import LARGEST
 
 SIDE = 32  # pixels: most nets halve their images five times
 WIDEST = 1 << 16  # pixels a side
+APART, TOKENS = 128, 1 << 24  # tokens: one to the next, and the most
 
 Read = Callable[[Source], Plannable]
 
@@ -63,6 +64,18 @@ def by_size(source: Source, read: Read, step: int | None) -> Sized:
     return Sized(lambda size: synchronous(job.at_images(size)), series, (start, 2 * start), job, job.name)
 
 
+def by_tokens(source: Source, read: Read, step: int | None) -> Sized:
+    job = read(source)
+    if job.setting.seq is not None:
+        raise InvalidInput("--max tokens looks for the tokens: leave out --seq")
+    tokens, step = job.tokens, step or APART
+    if tokens is None:
+        raise InvalidInput(f"--max tokens: no layer of {job.name} gives tokens (source: tokens:, text:)")
+    series = Series(step, step, TOKENS // step * step)
+    start = series[series.number(tokens)]
+    return Sized(lambda length: synchronous(job.at_tokens(length)), series, (start, 2 * start), job, job.name)
+
+
 def by_depth(source: Source, read: Read, step: int | None) -> Sized:
     if not isinstance(source, str):
         raise InvalidInput(f"--max depth takes the name of a family of nets: {', '.join(zoo.DEPTHS)}")
@@ -77,7 +90,7 @@ def by_depth(source: Source, read: Read, step: int | None) -> Sized:
 
 
 KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
-    "batch": by_batch, "size": by_size, "depth": by_depth,
+    "batch": by_batch, "size": by_size, "tokens": by_tokens, "depth": by_depth,
 }  # fmt: skip
 
 

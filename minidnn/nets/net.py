@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -163,7 +164,17 @@ class Net:
     def with_tokens(self, length: int) -> Net:
         """This net with windows of `length` tokens from each Data layer (data/tokens.py). Raises InvalidFile if none
         gives tokens."""
+        if self.tokens is None:
+            raise InvalidFile([f"net {self.name}: no Data layer gives tokens (source: tokens:, text:)"])
         return self._changed(_with_tokens(self.parameter, length))
+
+    @property
+    def tokens(self) -> int | None:
+        """The tokens of a window; None: no Data layer gives tokens."""
+        found = (
+            re.match(r"synthetic_tokens:(\d+)|(?:tokens|text):.*:length=(\d+)", _source_of(x)) for x in self.layers
+        )
+        return next((int(match[1] or match[2]) for match in found if match), None)
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
@@ -344,8 +355,6 @@ def _with_images(parameter: NetParameter, side: int) -> NetParameter:
 
 def _with_tokens(parameter: NetParameter, length: int) -> NetParameter:
     layers = tuple(LAYERS[layer.type].with_tokens(layer, length) for layer in parameter.layer)
-    if not any("tokens:" in source or ":length=" in source for source in map(_source_of, layers)):
-        raise InvalidFile([f"net {parameter.name}: no Data layer gives tokens (source: tokens:, text:)"])
     return parameter.model_copy(update={"layer": layers})
 
 

@@ -1,4 +1,4 @@
-"""A table of the largest batch, size or depth that each policy places within a budget."""
+"""A table of the largest batch, size, number of tokens or depth that each policy places within a budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPARED = ("searched", "plans", "host", "one step")
 
 
 def cells(document: Row, what: str) -> Cells:
-    """Headings, and a line per policy. what: "batch", "size" or "depth" """
+    """Headings, and a line per policy. what: "batch", "size", "tokens" or "depth" """
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
     return headings, [_line(r, what) for r in document["rows"]]
 
@@ -61,5 +61,5 @@ def _line(r: Row, what: str) -> list[str]:
 
 
 def look(what: str) -> Look:
-    """The looks of a search for the largest "batch", "size" or "depth"."""
+    """The looks of a search for the largest "batch", "size", "tokens" or "depth"."""
     return Look(partial(cells, what=what), partial(sentences, what=what), SPARED)

@@ -70,12 +70,13 @@ class Cards(Document):
 
 
 class SearchRow(Record):
-    """The largest batch, size or depth that a policy places."""
+    """The largest batch, size, depth or number of tokens that a policy places."""
 
     policy: str
     net: str
     batch: int | None
     size: int | None
+    tokens: int | None
     depth: int | None
     peak_bytes: int | None
     live_peak_bytes: int | None
@@ -93,16 +94,17 @@ class SearchRow(Record):
 
 
 class Excluded(Record):
-    """The smallest size that no policy can place, by the bound. One of the three sizes is given."""
+    """The smallest size that no policy can place, by the bound. One of the four sizes is given."""
 
     batch: int | None = None
     size: int | None = None
+    tokens: int | None = None
     depth: int | None = None
     least_bytes: int
 
 
 class Search(NetDocument):
-    """`minidnn search`: the largest batch, size or depth that each policy places within a budget."""
+    """`minidnn search`: the largest batch, size, depth or number of tokens that each policy places within a budget."""
 
     kind: Literal["search"] = "search"
     rows: list[SearchRow]

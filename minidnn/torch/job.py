@@ -184,6 +184,13 @@ class TorchJob:
     def at_images(self, side: int) -> tuple[Program, ...]:
         raise InvalidInput(f"{self.name} takes the images that its arguments have: --max size is for nets")
 
+    @property
+    def tokens(self) -> None:
+        return None
+
+    def at_tokens(self, length: int) -> tuple[Program, ...]:
+        raise InvalidInput(f"{self.name} takes the tokens that its arguments have: --max tokens is for nets")
+
     def command(self, policy: str) -> Asked:
         own, example = self.setting, self.traces.example
         varies = example.again is not None or example.batch is not None

@@ -181,7 +181,7 @@ def test_a_data_frame(net):
         (lambda net: minidnn.plan(net, budget="much", gpu="k40"), "budget: 'much' is not a size"),
         (lambda net: minidnn.plan(net, "bestt", gpu="k40"), "bestt"),
         (lambda net: minidnn.plan("lennet", gpu="k40"), "did you mean"),
-        (lambda net: minidnn.search(net, "batsh", gpu="k40"), "max: one of batch, size, depth, not 'batsh'"),
+        (lambda net: minidnn.search(net, "batsh", gpu="k40"), "max: one of batch, size, tokens, depth, not 'batsh'"),
         (lambda net: minidnn.search(net, "depth", gpu="k40"), "takes the name of a family"),
         (lambda net: minidnn.tune(net, ranks=2, link="fast", gpu="k40"), "no link is called 'fast'"),
         (lambda net: minidnn.frontier(net, step="1MiB", gpu="k40"), "--step: needs a larger --budget"),

@@ -113,3 +113,17 @@ def test_the_length_of_windows_may_be_asked_for(tmp_path):
     assert plans[1].rows[0].peak_bytes > plans[0].rows[0].peak_bytes
     with pytest.raises(BadInput, match="no Data layer gives tokens"):
         minidnn.plan("lenet", gpu="a100", seq=8)
+
+
+def test_the_most_tokens_that_fit():
+    found = minidnn.search("gpt2", max="tokens", batch=1, gpu="k40", policies=["liveness"], step=512)
+    (row,) = found.rows
+    assert (
+        row.tokens % 512 == 0
+        and row.next == row.tokens + 512
+        and row.peak_bytes <= row.budget_bytes < row.next_peak_bytes
+    )
+    with pytest.raises(BadInput, match="no layer of LeNet gives tokens"):
+        minidnn.search("lenet", max="tokens", gpu="k40")
+    with pytest.raises(BadInput, match="leave out --seq"):
+        minidnn.search("gpt2", max="tokens", gpu="k40", seq=8)
