@@ -26,6 +26,7 @@ VERBS = {
     "train": "train a network as a solver file says",
     "test": "measure a trained network on its test data",
     "predict": "classify images, or the samples of a file",
+    "generate": "go on with a text, token by token, as a trained network does",
     "data": "show what a source of samples holds, and write it as a contact sheet, a mean or a database",
     "convert": "write a net, a solver or weights in another form: YAML, Caffe's files, Python, safetensors",
     "show": "show a network's layers: shapes, parameters, operations and bytes",

@@ -161,6 +161,11 @@ class Net:
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
         return self._changed(_with_images(self.parameter, side))
 
+    def with_layers(self, layers: Sequence[LayerParameter]) -> Net:
+        """The net of these layers, which begins with the values that this one brings. Raises InvalidFile."""
+        made = Net.from_parameter(self.parameter.model_copy(update={"layer": tuple(layers)}))
+        return made.with_weights(self.weights, self.weights_file) if self.weights else made
+
     def with_tokens(self, length: int) -> Net:
         """This net with windows of `length` tokens from each Data layer (data/tokens.py). Raises InvalidFile if none
         gives tokens."""

@@ -12,7 +12,7 @@ from minidnn.results.others import Conversion, Packing
 from minidnn.results.policies import Comparison, Plans, SavedPlan
 from minidnn.results.ranks import Scaling
 from minidnn.results.record import VERSION, Document, Record
-from minidnn.results.runs import Predictions, Testing, Training
+from minidnn.results.runs import Generated, Predictions, Testing, Training
 from minidnn.results.summary import Summary
 from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, MeasuredCard, MeasuredLink, Profile
 
@@ -23,6 +23,6 @@ DOCUMENTS: dict[str, type[Document]] = {
     for model in (
         Summary, Plans, SavedPlan, Comparison,
         Cards, Frontier, Board, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredCard,
-        MeasuredLink, Training, Testing, Predictions, Contents, Conversion, Packing,
+        MeasuredLink, Training, Testing, Predictions, Generated, Contents, Conversion, Packing,
     )
 }  # fmt: skip

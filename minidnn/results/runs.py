@@ -138,6 +138,15 @@ class Prediction(Record):
     probabilities: list[float] = Field(description="their probabilities")
 
 
+class Generated(Document):
+    """`minidnn generate`: what a net goes on with."""
+
+    kind: Literal["generate"] = "generate"
+    prompt: list[int] = Field(description="the tokens that it goes on from")
+    tokens: list[int] = Field(description="those that it makes")
+    text: str | None = Field(description="the same as a text; null of a net whose tokens are no bytes")
+
+
 class Predictions(Document):
     """`minidnn predict`: the likeliest classes of each sample."""
 

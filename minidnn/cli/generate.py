@@ -1,0 +1,75 @@
+"""`minidnn generate MODEL --weights FILE --prompt TEXT`: what a trained net goes on with, token by token."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import sys
+
+from minidnn.cli.help import examples
+from minidnn.cli.options import common, given, opened
+from minidnn.cli.subject import NETS, check_weights, tell_unobeyed, understood, weights
+from minidnn.cli.values import positive
+
+
+def _at_least_zero(text: str) -> float:
+    try:
+        if 0 <= (value := float(text)) < float("inf"):
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 0")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn generate gpt.yaml --weights out/gpt_iter_800.safetensors --prompt 'The plan '",
+        "minidnn generate gpt.yaml --weights out/gpt_iter_800.safetensors --prompt 12,7 --count 20 --temperature 0",
+    )
+    parser.add_argument("model", metavar="MODEL", help=f"a model file: {NETS}; its data are tokens: or text:")
+    weights(parser)
+    what = "what it goes on from: a text, or of a net of token ids these, with commas between"
+    parser.add_argument("--prompt", required=True, metavar="TEXT", help=what)
+    parser.add_argument("--count", type=positive, default=200, metavar="N", help="tokens to make (default: 200)")
+    what = "scores are divided by this before a token is drawn; 0 takes the likeliest (default: 1)"
+    parser.add_argument("--temperature", type=_at_least_zero, default=1.0, metavar="T", help=what)
+    what = "draw from the N likeliest tokens alone (default: from all)"
+    parser.add_argument("--top-k", type=positive, metavar="N", help=what)
+    common(
+        parser, "policy", "budget", "host_budget", "ram", "seed", "device", "set", "modules", "ignore_unknown", "json"
+    )
+    parser.set_defaults(batch=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.jobs.setting import Setting
+    from minidnn.report import table
+    from minidnn.results.runs import Generated
+    from minidnn.training.generate import BYTES, Generator, Sampling, tokens_of
+    from minidnn.training.session import Session
+
+    net, _, solver = understood(args.model, args)
+    check_weights(args, (net,))
+    made = Generator.of(net)
+    of_text = made.classes == BYTES
+    prompt = tokens_of(args.prompt, made.classes, of_text)
+    setting = opened(args, Setting.of({**given(args), "keep": [made.scores]}, solver))
+    tell_unobeyed((net,), solver, setting)
+    sampling, found = Sampling(args.temperature, args.top_k, setting.seed), []
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with Session(made.net, setting=setting) as session:
+        if args.weights:
+            session.load(args.weights, complete=True)
+        if not args.json and of_text:
+            sys.stdout.write(args.prompt)
+        for token in made.go_on(session, prompt, args.count, sampling):
+            found.append(token)
+            if not args.json:
+                sys.stdout.write(decoder.decode(bytes([token])) if of_text else f"{token} ")
+                sys.stdout.flush()
+    if args.json:
+        text = bytes(found).decode(errors="replace") if of_text else None
+        table.dump(Generated(prompt=prompt, tokens=found, text=text))
+    else:
+        print()
+    return 0
