@@ -1,7 +1,7 @@
 """Text for people. Text from files may hold anything: terminal commands, newlines that would forge a line of a log,
 marks that reverse the order of characters. So all text goes through `visible` on its way out of the program.
 
-The ways out are few: messages of errors (errors.py), lines that `say` prints, cells and titles of tables
+The ways out are few: messages of errors (errors.py), lines that `say` prints, pieces that `flow` writes, cells and titles of tables
 (report/table.py), texts of pages and pictures (report/markup.py), and lines of logs (cli/progress.py) and listings.
 JSON, snapshots and plan files keep the true text.
 """
@@ -23,6 +23,12 @@ def visible(text: str) -> str:
 def say(text: str = "", file: TextIO | None = None, flush: bool = False) -> None:
     """Print one line, made `visible`, to `file`, or to standard output if None."""
     print(visible(text), file=file or sys.stdout, flush=flush)
+
+
+def flow(text: str) -> None:
+    """Write a piece of a text to standard output, at once. Its lines stay lines, and each is made `visible`."""
+    sys.stdout.write("\n".join(map(visible, text.split("\n"))))
+    sys.stdout.flush()
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import codecs
-import sys
 
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened
@@ -47,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.results.runs import Generated
     from minidnn.training.generate import BYTES, Generator, Sampling, tokens_of
     from minidnn.training.session import Session
+    from minidnn.visible import flow
 
     net, _, solver = understood(args.model, args)
     check_weights(args, (net,))
@@ -61,15 +61,14 @@ def run(args: argparse.Namespace) -> int:
         if args.weights:
             session.load(args.weights, complete=True)
         if not args.json and of_text:
-            sys.stdout.write(args.prompt)
+            flow(args.prompt)
         for token in made.go_on(session, prompt, args.count, sampling):
             found.append(token)
             if not args.json:
-                sys.stdout.write(decoder.decode(bytes([token])) if of_text else f"{token} ")
-                sys.stdout.flush()
+                flow(decoder.decode(bytes([token])) if of_text else f"{token} ")
     if args.json:
         text = bytes(found).decode(errors="replace") if of_text else None
-        table.dump(Generated(prompt=prompt, tokens=found, text=text))
+        table.dump(Generated(prompt=prompt, continuation=found, text=text))
     else:
-        print()
+        flow("\n")
     return 0

@@ -143,7 +143,7 @@ class Generated(Document):
 
     kind: Literal["generate"] = "generate"
     prompt: list[int] = Field(description="the tokens that it goes on from")
-    tokens: list[int] = Field(description="those that it makes")
+    continuation: list[int] = Field(description="the tokens that it makes")
     text: str | None = Field(description="the same as a text; null of a net whose tokens are no bytes")
 
 
