@@ -1,9 +1,9 @@
 """Text for people. Text from files may hold anything: terminal commands, newlines that would forge a line of a log,
 marks that reverse the order of characters. So all text goes through `visible` on its way out of the program.
 
-The ways out are few: messages of errors (errors.py), lines that `say` prints, pieces that `flow` writes, cells and titles of tables
-(report/table.py), texts of pages and pictures (report/markup.py), and lines of logs (cli/progress.py) and listings.
-JSON, snapshots and plan files keep the true text.
+The ways out are few: messages of errors (errors.py), lines that `say` prints, pieces that `flow` writes, cells and
+titles of tables (report/table.py), texts of pages and pictures (report/markup.py), and lines of logs (cli/progress.py)
+and listings. JSON, snapshots and plan files keep the true text.
 """
 
 from __future__ import annotations

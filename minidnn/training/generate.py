@@ -1,7 +1,7 @@
 """What a trained net goes on with: one token after the other, each drawn by the scores of the last one.
 
 The net is that of training with its data and its loss cut off. Each token is a forward pass of a whole window, since
-nothing is kept from pass to pass. A window shorter than the net's is filled up behind its end, which no causal net sees.
+nothing is kept from pass to pass. A window shorter than the net's is filled up behind its end; no causal net sees that.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Generator:
         losses = [n for n in graph.layers if n.layer.loss and n.layer.classes([b.tensor.shape for b in n.bottoms])]
         if net.tokens is None or node is None or len(losses) != 1:
             raise InvalidInput(
-                f"net {net.name}: expected one Data layer of tokens (source: tokens:, text:), and one loss that compares "
-                "scores with the next ones (InnerProductWithLoss, SoftmaxWithLoss)"
+                f"net {net.name}: expected one Data layer of tokens (source: tokens:, text:), and one loss that "
+                "compares scores with the next ones (InnerProductWithLoss, SoftmaxWithLoss)"
             )
         (loss,) = losses
         classes = loss.layer.classes([b.tensor.shape for b in loss.bottoms])
