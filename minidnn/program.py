@@ -210,7 +210,7 @@ class SplitRegion:
 
 
 # families that multiply matrices: most of a net's arithmetic; and those of them whose kernels use tensor cores
-PRODUCTS = frozenset({"convolution", "inner_product", "matmul", "attention", "linear_loss", "recurrent"})
+PRODUCTS = frozenset({"convolution", "inner_product", "matmul", "attention", "recurrent"})
 ON_TENSOR_CORES = frozenset({"convolution", "inner_product"})
 
 
