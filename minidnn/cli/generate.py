@@ -44,25 +44,26 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.jobs.setting import Setting
     from minidnn.report import table
     from minidnn.results.runs import Generated
-    from minidnn.training.generate import BYTES, Generator, Sampling, tokens_of
+    from minidnn.training.generate import Generator, Sampling, tokens_of
     from minidnn.training.session import Session
     from minidnn.visible import flow
 
     net, _, solver = understood(args.model, args)
     check_weights(args, (net,))
     made = Generator.of(net)
-    of_text = made.classes == BYTES
+    of_text = made.text
     prompt = tokens_of(args.prompt, made.classes, of_text)
     setting = opened(args, Setting.of({**given(args), "keep": [made.scores]}, solver))
     tell_unobeyed((net,), solver, setting)
-    sampling, found = Sampling(args.temperature, args.top_k, setting.seed), []
+    sampling = Sampling(args.temperature, args.top_k, setting.seed)
+    found: list[int] = []
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with Session(made.net, setting=setting) as session:
         if args.weights:
             session.load(args.weights, complete=True)
-        if not args.json and of_text:
-            flow(args.prompt)
         for token in made.go_on(session, prompt, args.count, sampling):
+            if not found and not args.json and of_text:
+                flow(bytes(prompt).decode(errors="replace"))
             found.append(token)
             if not args.json:
                 flow(decoder.decode(bytes([token])) if of_text else f"{token} ")
@@ -70,5 +71,5 @@ def run(args: argparse.Namespace) -> int:
         text = bytes(found).decode(errors="replace") if of_text else None
         table.dump(Generated(prompt=prompt, continuation=found, text=text))
     else:
-        flow("\n")
+        flow(f"{decoder.decode(b'', True)}\n")
     return 0

@@ -33,6 +33,9 @@ def shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[tuple[int
         raise DataError(
             f"{data_param.source}: {what}; give the labels a Data layer of their own with the same transform"
         )
+    if source.ids and (change.mean or change.scale != 1 or change.image is not None):
+        what = "samples are ids of tokens, of which scale, mean_value and mean_file make others; leave these out"
+        raise DataError(f"{data_param.source}: {what}")
     return change.shape(sample, data_param.source), labels
 
 

@@ -27,6 +27,7 @@ class Source:
     form: ClassVar[str]  # the form of its text, for errors: "mnist:FOLDER"
     splits: ClassVar[bool] = False  # whether the text may end with ":train" or ":test"; if not, there is one set
     suffix: ClassVar[str | None] = None  # a path with this suffix is of this kind even without the word
+    ids: ClassVar[bool] = False  # whether the samples are ids of tokens, so that no arithmetic makes sense of them
     made_up: ClassVar[bool] = False  # whether the samples are placeholders, so that their number means nothing
 
     split: str  # "train" or "test"

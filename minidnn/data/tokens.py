@@ -21,12 +21,18 @@ TESTED = 10  # of so many windows, the last one is for the test
 TYPES = {"uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
 
 
+def _number(text: str) -> bool:
+    """Whether a text is a whole number from 1 to 2^24."""
+    return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
+
+
 @dataclass(frozen=True)
 class Tokens(Source):
     """`tokens:FILE:length=1024`: ids of tokens, one behind the other, as little-endian uint16, or with `:type=uint32`
     as such. A window has `length` of them."""
 
     form, splits = "tokens:FILE:length=1024", True
+    ids = True
     kinds: ClassVar[tuple[str, ...]] = ("uint16", "uint32")
 
     path: str
@@ -39,7 +45,7 @@ class Tokens(Source):
         if not path or len(settings) != 1:
             raise DataError(f"expected {cls.form}, where the length is that of a window, in tokens")
         length, _, kind = settings[0].partition(":type=")
-        if not length.isdecimal() or not 1 <= int(length) <= MOST:
+        if not _number(length):
             raise DataError(f"length={length!r}: expected a whole number of tokens, from 1 to 2^24")
         if (kind := kind or cls.kinds[0]) not in cls.kinds:
             raise DataError(f"type={kind!r}: expected {' or '.join(cls.kinds)}")
@@ -85,6 +91,7 @@ class MadeUpTokens(Source):
     one before, so that a net can learn it."""
 
     form, made_up = "synthetic_tokens:1024:classes=50257", True
+    ids = True
 
     length: int
     classes: int
@@ -96,7 +103,7 @@ class MadeUpTokens(Source):
         values = {"length": length, "classes": "50257", "count": "1024"}
         for setting in settings:
             name, _, values[name] = setting.partition("=")
-        wrong = next((f"{k}={v}" for k, v in values.items() if not v.isdecimal() or not 1 <= int(v) <= MOST), None)
+        wrong = next((f"{k}={v}" for k, v in values.items() if not _number(v)), None)
         if wrong or len(values) > 3:
             raise DataError(f"{wrong or text!r}: expected {cls.form}, with numbers from 1 to 2^24")
         return cls(split, **{name: int(value) for name, value in values.items()})
@@ -126,7 +133,7 @@ class Windows:
         return (self.length,)
 
     def highest(self, ignored: int | None = None) -> int:
-        return 255 if self.ids.dtype.itemsize == 1 else -1
+        return -1
 
     def __len__(self) -> int:
         return self.count

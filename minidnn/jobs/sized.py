@@ -69,6 +69,8 @@ def by_tokens(source: Source, read: Read, step: int | None) -> Sized:
     if job.setting.seq is not None:
         raise InvalidInput("--max tokens looks for the tokens: leave out --seq")
     tokens, step = job.tokens, step or APART
+    if step > TOKENS:
+        raise InvalidInput(f"--step {step}: no window has more than {TOKENS} tokens")
     if tokens is None:
         raise InvalidInput(f"--max tokens: no layer of {job.name} gives tokens (source: tokens:, text:)")
     series = Series(step, step, TOKENS // step * step)

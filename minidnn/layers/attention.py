@@ -92,8 +92,8 @@ class Attention(Layer):
         (_, queries, width), *others = bottoms
         all_heads = heads if others else heads + 2 * kv_heads
         if width % all_heads:
-            what = f"num_heads {heads}" if others else f"{all_heads} heads (of q {heads}, of k and v {kv_heads} each)"
-            raise ShapeError(f"{what} does not divide the {width} numbers of a token of the bottom {text(bottoms[0])}")
+            what = f"{heads} heads" if others else f"{all_heads} heads (of q {heads}, of k and v {kv_heads} each)"
+            raise ShapeError(f"{what} do not divide the {width} numbers of a token of the bottom {text(bottoms[0])}")
         depth, keys = width // all_heads, others[0][1] if others else queries
         wanted = (bottoms[0][0], keys, kv_heads * depth)
         if any(shape != wanted for shape in others):
@@ -107,7 +107,8 @@ class Attention(Layer):
                 "that of the last key; leave out causal and window, or give as many keys"
             )
         scale = depth**-0.5 if p.scale is None else p.scale
-        return AttentionAttrs(queries, keys, heads, kv_heads, depth, not others, p.causal, p.window, scale)
+        window = None if p.window is None or p.window >= keys else p.window  # nothing is farther away
+        return AttentionAttrs(queries, keys, heads, kv_heads, depth, not others, p.causal, window, scale)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         a = self.attrs(bottoms)

@@ -21,6 +21,7 @@ from minidnn.layers.pad import around
 from minidnn.layers.rotary import RotaryEmbedding
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
+from minidnn.nets.scores import with_scores
 from minidnn.onnx.package import onnx
 from minidnn.program import Role
 
@@ -77,7 +78,7 @@ def write(net: Net, weights: Mapping[str, np.ndarray], path: str | Path) -> None
 
 def model(net: Net, weights: Mapping[str, np.ndarray]) -> Any:
     """The model in memory. Raises as `write`."""
-    o, graph = onnx(), net.graph("TEST")
+    o, graph = onnx(), with_scores(net).graph("TEST")
     used = _used(graph)
     writer = Writer(weights)
     problems = []
@@ -96,8 +97,9 @@ def model(net: Net, weights: Mapping[str, np.ndarray]) -> Any:
     for node in used:
         if node.bottoms and node.name not in done:
             EXPORTED[node.layer.type](writer, node)
-    inputs = [b for node in used if not node.bottoms for b in node.tops if b.tensor.role is not Role.LABEL]
     inside = {id(node) for node in used}
+    sources = [b for node in used if not node.bottoms for b in node.tops]
+    inputs = [b for b in sources if b.tensor.role is not Role.LABEL or any(id(c) in inside for c in b.consumers)]
     ends = [b for n in used if n.bottoms for b in n.tops if not any(id(c) in inside for c in b.consumers)]
     info = o.helper.make_tensor_value_info
     made = o.helper.make_graph(
@@ -115,12 +117,18 @@ def model(net: Net, weights: Mapping[str, np.ndarray]) -> Any:
 
 def _used(graph: Graph) -> list[Node]:
     """The layers that compute scores: none that is a loss or reads labels, and none that only these read."""
-    skipped = {
-        id(n) for n in graph.layers
-        if n.layer.loss or n.layer.type == "Silence" or any(b.tensor.role is Role.LABEL for b in n.bottoms)
-    }  # fmt: skip
-    kept = [n for n in graph.layers if id(n) not in skipped]
-    return [n for n in kept if n.bottoms or any(b.tensor.role is not Role.LABEL for b in n.tops)]
+
+    def scores(n: Node) -> bool:
+        labelled = n.layer.type != "Embed" and any(b.tensor.role is Role.LABEL for b in n.bottoms)
+        return not (n.layer.loss or n.layer.type == "Silence" or labelled)
+
+    kept = [n for n in graph.layers if scores(n)]
+    inside = {id(n) for n in kept}
+
+    def read(b: Blob) -> bool:
+        return b.tensor.role is not Role.LABEL or any(id(c) in inside for c in b.consumers)
+
+    return [n for n in kept if n.bottoms or any(map(read, n.tops))]
 
 
 def _scale_behind(node: Node) -> Node | None:

@@ -1,11 +1,13 @@
 """What a trained net goes on with: one token after the other, each drawn by the scores of the last one.
 
 The net is that of training with its data and its loss cut off. Each token is a forward pass of a whole window, since
-nothing is kept from pass to pass. A window shorter than the net's is filled up behind its end; no causal net sees that.
+nothing is kept from pass to pass. A window shorter than the net's is filled up behind its end, which no token before
+sees.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +18,8 @@ from minidnn.data.tokens import MOST
 from minidnn.errors import InvalidInput
 from minidnn.nets.graph import Node
 from minidnn.nets.net import Net
+from minidnn.nets.scores import scored
 from minidnn.schema import LayerParameter
-from minidnn.training.predict import input_of
 from minidnn.training.session import Session
 
 BYTES = 256  # classes of a text
@@ -53,40 +55,49 @@ class Generator:
 
     net:     with an Input of one window in place of its data, and its scores at the end
     tokens, scores: the blobs of these
+    axis:    of the scores, along which the classes are
     window:  tokens of a window
     classes: kinds of tokens
+    text:    whether they are bytes of a text
     """
 
     net: Net
     tokens: str
     scores: str
+    axis: int
     window: int
     classes: int
+    text: bool
 
     @classmethod
     def of(cls, net: Net) -> Generator:
-        """Raises InvalidInput if the net has no layer that gives tokens, or no loss of each one's successor."""
+        """Raises InvalidInput if the net has no layer that gives tokens or no loss of each one's successor, and if its
+        tokens see those behind them."""
         graph = net.graph("TEST")
-        node = input_of(graph)
         losses = [n for n in graph.layers if n.layer.loss and n.layer.classes([b.tensor.shape for b in n.bottoms])]
-        if net.tokens is None or node is None or len(losses) != 1:
+        found = [(n, source) for n in graph.layers if n.layer.source and (source := _tokens(n))]
+        if len(found) != 1 or len(losses) != 1 or len(found[0][0].tops[0].tensor.shape) != 2:
             raise InvalidInput(
-                f"net {net.name}: expected one Data layer of tokens (source: tokens:, text:), and one loss that "
-                "compares scores with the next ones (InnerProductWithLoss, SoftmaxWithLoss)"
+                f"net {net.name}: expected one Data layer of tokens (source: tokens:, text:), with windows of several, "
+                "and one loss that compares scores with the next ones (InnerProductWithLoss, SoftmaxWithLoss)"
             )
-        (loss,) = losses
-        classes = loss.layer.classes([b.tensor.shape for b in loss.bottoms])
+        seeing = [n.name for n in graph.layers if n.layer.type == "Attention" and not n.layer.param.causal]
+        if seeing:
+            raise InvalidInput(
+                f"layer {seeing[0]}: a token sees those behind it, which are not there yet: causal: true"
+            )
+        ((data, source),), (loss,) = found, losses
+        bottoms = [b.tensor.shape for b in loss.bottoms]
+        classes, window = loss.layer.classes(bottoms), data.tops[0].tensor.shape[1]
         assert classes is not None
-        data, labels = node.tops[0].name, {b.name for b in loss.bottoms[1:]}
-        layers = [
-            _fed(layer, data, net.tokens) if layer.name == node.name else layer for layer in _kept(net, loss, labels)
-        ]
-        scores = f"{loss.name}_scores"
-        if loss.layer.type == "InnerProductWithLoss":
-            layers.append(_head(loss, scores))
-        else:
-            scores = loss.bottoms[0].name
-        return cls(net.with_layers(layers), data, scores, net.tokens, classes)
+        labels, merged = {b.name for b in loss.bottoms[1:]}, loss.layer.type == "InnerProductWithLoss"
+        kept = [n for n in graph.layers if n is not loss and labels.isdisjoint(b.name for b in n.bottoms)]
+        layers = [_fed(data, window) if n is data else _everywhere(n.layer.spec) for n in kept]
+        scores = f"{loss.name}_scores" if merged else loss.bottoms[0].name
+        layers += [_everywhere(scored(loss.layer.spec, scores))] if merged else []
+        axis = -1 if merged else loss.layer.param.axis
+        made = net.with_layers(layers)
+        return cls(made, data.tops[0].name, scores, axis, window, classes, source.startswith("text:"))
 
     def go_on(self, session: Session, begun: Sequence[int], count: int, sampling: Sampling) -> Iterator[int]:
         """So many tokens that follow those that it has begun with. Raises InvalidInput if these are none, or are no
@@ -98,37 +109,38 @@ class Generator:
             last = seen[-self.window :]
             window = np.zeros((1, self.window), np.int32)
             window[0, : len(last)] = last
-            scores = session.forward({self.tokens: window})[self.scores].reshape(self.window, -1)[len(last) - 1]
+            made = session.forward({self.tokens: window})[self.scores]
+            scores = np.moveaxis(made, self.axis, -1).reshape(self.window, -1)[len(last) - 1]
             if not np.isfinite(scores).all():
                 raise InvalidInput(
                     f"the net's scores behind token {len(seen)} are not finite: its values are too large"
                 )
-            seen.append(sampling.draw(scores, number))
+            seen.append(sampling.draw(scores[: BYTES if self.text else None], number))
             yield seen[-1]
 
 
-def _kept(net: Net, loss: Node, labels: set[str]) -> list[LayerParameter]:
-    """The layers before the loss, without those that read labels."""
-    layers = [layer for layer in net.parameter.layer if layer.name != loss.name]
-    return [layer for layer in layers if not labels.intersection(layer.bottom)]
+def _tokens(node: Node) -> str:
+    """The source of a layer that gives tokens; "" if it gives none."""
+    source = getattr(node.layer.param, "source", "")
+    return source if source.partition(":")[0] in ("tokens", "text", "synthetic_tokens") else ""
 
 
-def _fed(layer: LayerParameter, top: str, length: int) -> LayerParameter:
+def _everywhere(layer: LayerParameter) -> LayerParameter:
+    """The layer in all phases."""
+    return layer.model_copy(update={"include": (), "exclude": ()})
+
+
+def _fed(data: Node, length: int) -> LayerParameter:
     """An Input of one window in place of the Data layer."""
-    fields = {"name": layer.name, "type": "Input", "top": [top], "input_param": {"shape": [{"dim": [1, length]}]}}
-    return LayerParameter.model_validate(fields)
-
-
-def _head(loss: Node, top: str) -> LayerParameter:
-    """The inner product of an InnerProductWithLoss, by its name, so that it has its weights."""
-    spec = loss.layer.spec
-    return spec.model_copy(update={"type": "InnerProduct", "bottom": spec.bottom[:1], "top": (top,), "loss_weight": ()})
+    shape = {"shape": [{"dim": [1, length]}]}
+    top = data.tops[0].name
+    return LayerParameter.model_validate({"name": data.name, "type": "Input", "top": [top], "input_param": shape})
 
 
 def tokens_of(text: str, classes: int, of_text: bool) -> list[int]:
     """The tokens of a prompt: the bytes of a text, or numbers with commas between. Raises InvalidInput."""
     if of_text:
-        return list(text.encode())
+        return list(os.fsencode(text))
     try:
         found = [int(part) for part in text.replace(",", " ").split()]
     except ValueError:

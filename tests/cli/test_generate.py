@@ -90,3 +90,59 @@ def test_draws_follow_the_scores():
     few = {Sampling(top_k=2, seed=3).draw(scores, i) for i in range(200)}
     cold = {Sampling(temperature=0.01).draw(scores, i) for i in range(50)}
     assert few == {1, 2} and cold == {1} and Sampling(temperature=0).draw(scores, 0) == 1
+
+
+@pytest.mark.peer("onnx")
+def test_it_goes_to_onnx_with_its_scores(learnt, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    from onnx.reference import ReferenceEvaluator
+
+    monkeypatch.chdir(learnt)
+    assert main(["convert", "text_iter_60.safetensors", "text.onnx", "--net", "text.yaml"]) == 0
+    model = onnx.load("text.onnx")
+    (given,) = (i.name for i in model.graph.input)
+    (scores,) = ReferenceEvaluator(model).run(None, {given: np.array([[*b"abcdef"]], np.float32)})
+    assert bytes(scores[0].argmax(-1).tolist()) == b"bcdefg"
+
+
+TURNED = APART.replace("bottom: [ip, label]", "bottom: [turned, label]").replace(", softmax_param: {{axis: 2}}", "")
+TURNED += "- {{name: turned, type: Permute, bottom: ip, top: turned, permute_param: {{order: [0, 2, 1]}}}}"
+
+
+def test_classes_may_lie_along_another_axis(learnt, monkeypatch, capsys):
+    monkeypatch.chdir(learnt)
+    lines = TURNED.strip().split("- {{")[1:]
+    head = "".join(f"- {{{{{line}\n" for line in (lines[0], lines[2], lines[1]))
+    text = "layer:\n" + DATA.format(source="text:text.txt:length=6") + BODY + head.format(classes=256, xavier=XAVIER)
+    (learnt / "turned.yaml").write_text(text)
+    weights = "text_iter_60.safetensors"
+    given = ("--weights", weights, "--prompt", "cde", "--count", "9", "--temperature", "0")
+    if "name: ip," in (learnt / "text.yaml").read_text():  # the same weights
+        assert told(capsys, "turned.yaml", *given).out == "cdefghabcdef\n"
+
+
+def test_a_net_may_read_other_data_in_its_test(learnt, monkeypatch, capsys):
+    monkeypatch.chdir(learnt)
+    text = (learnt / "text.yaml").read_text()
+    first, rest = text.split("\n")[1], "\n".join(text.split("\n")[2:])
+    train, test = (first[:-1] + f", include: {{phase: {phase}}}}}" for phase in ("TRAIN", "TEST"))
+    (learnt / "phases.yaml").write_text("\n".join(["layer:", train, test.replace("=6", "=9"), rest]))
+    given = ("--weights", "text_iter_60.safetensors", "--prompt", "cde", "--count", "9", "--temperature", "0")
+    assert told(capsys, "phases.yaml", *given).out == "cdefghabcdef\n"
+
+
+def test_tokens_are_a_text_by_their_source(learnt, monkeypatch, capsys):
+    monkeypatch.chdir(learnt)
+    text = (learnt / "text.yaml").read_text()
+    (learnt / "bytes.yaml").write_text(text.replace("text:text.txt:length=6", "synthetic_tokens:6:classes=256"))
+    given = ("--weights", "text_iter_60.safetensors", "--count", "3", "--temperature", "0")
+    assert told(capsys, "bytes.yaml", *given, "--prompt", "99,100,101").out.split() == ["102", "103", "104"]
+    assert told(capsys, "text.yaml", *given, "--prompt", "cde\udcff").out.startswith("cde\ufffd")
+
+
+def test_a_net_that_looks_ahead_is_refused(learnt, monkeypatch, capsys):
+    monkeypatch.chdir(learnt)
+    text = (learnt / "text.yaml").read_text()
+    (learnt / "ahead.yaml").write_text(text.replace("causal: true", "causal: false"))
+    said = told(capsys, "ahead.yaml", "--weights", "text_iter_60.safetensors", "--prompt", "a", code=2).err
+    assert "layer attention: a token sees those behind it" in said

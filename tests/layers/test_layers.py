@@ -242,7 +242,7 @@ def test_sources():
         ("type: Attention, bottom: a, top: b, attention_param: {num_heads: 4, num_kv_heads: 3}", [(2, 3, 20)],
          "num_kv_heads 3 does not divide num_heads 4"),
         ("type: Attention, bottom: a, top: b, attention_param: {num_heads: 4, num_kv_heads: 2}", [(2, 3, 20)],
-         r"8 heads .of q 4, of k and v 2 each. does not divide the 20 numbers of a token of the bottom 2x3x20"),
+         r"8 heads .of q 4, of k and v 2 each. do not divide the 20 numbers of a token of the bottom 2x3x20"),
         ("type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 2}",
          [(2, 3, 8), (2, 3, 8), (2, 4, 8)], "2 heads of 4 numbers need k and v of 2x3x8, got 2x3x8 and 2x4x8"),
         ("type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 2, causal: true}",

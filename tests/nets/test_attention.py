@@ -19,7 +19,7 @@ from minidnn.zoo import load
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.cuda.host import HostCuda
-from tests.support.graphs import graph, net
+from tests.support.graphs import graph, layer, net
 from tests.support.op_examples import Example, attrs, bare, compiled, run
 from tests.support.paths import NET_FILES
 from tests.support.trains import baseline, train
@@ -42,6 +42,12 @@ def test_attention_in_parts_has_the_same_bytes(device):
         "attention1.backward[0:3]",
     } <= algorithms.keys() and "attention2.forward" in algorithms
     assert train("decoder", device, "vdnn_all:m@2", debug=True) == (want, losses, algorithms)
+
+
+def test_a_window_of_all_keys_is_none():
+    """Kernels count places in 32 bits."""
+    made = layer("type: Attention, bottom: a, top: b, attention_param: {num_heads: 1, window: 2147483647}")
+    assert made.attrs([(1, 5, 9)]).window is None and made.attrs([(1, 5, 9)]).pairs == 25
 
 
 def test_so_does_the_smallest_budget():

@@ -175,7 +175,10 @@ def attention(r: Reader, node: Node) -> None:
         raise Refused("minidnn knows no softcap, and no output but the first")
     given = [r.blob(x) for x in node.inputs[:3]]
     shapes, apart = [r.shapes[x] for x in given], len(r.shapes[given[0]]) == 4
-    counts = [s[1] for s in shapes] if apart else [int(node.get(n)) for n in ("q_num_heads", *["kv_num_heads"] * 2)]
+    said = [node.get(n) for n in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
+    if not apart and None in said:
+        raise Refused("inputs of 3 axes need q_num_heads and kv_num_heads")
+    counts = [s[1] for s in shapes] if apart else [int(n) for n in said]
     if node.get("is_causal", 0) and shapes[0][-2] != shapes[1][-2]:
         raise Refused(f"is_causal of {shapes[0][-2]} queries and {shapes[1][-2]} keys: minidnn lets the last meet")
     for i, part in enumerate("qkv") if apart else ():
