@@ -17,7 +17,7 @@ def forward(a, reads, writes):
     x = x.reshape(-1, w.shape[1])
     flat, counts = valid_labels(label, len(w), a.ignore_label)
     divisor = divided_by(a.normalization, len(flat), int(counts.sum()), len(flat))
-    total = 0.0
+    total, dx = 0.0, np.empty_like(x)
     for d in gradients[1:]:
         d[...] = 0
     for first in range(0, len(x), ROWS):
@@ -35,8 +35,10 @@ def forward(a, reads, writes):
             slopes[places, own] -= 1 - a.label_smoothing
             slopes[~there] = 0
             slopes = (slopes * (a.loss_weight / divisor)).astype(x.dtype)
-            gradients[0].reshape(x.shape)[rows] = products(slopes[None], w[None])[0]
+            dx[rows] = products(slopes[None], w[None])[0]
             gradients[1][...] += products(slopes[None], x[None, rows], transpose_left=True)[0]
+    for d in gradients[:1]:
+        d[...] = dx.reshape(d.shape)
     loss[0] = total / divisor
 
 
