@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
@@ -14,7 +16,9 @@ def rotary(op: Op) -> list[Recipe]:
     sizes = np.int64(samples), *(np.int32(n) for n in (a.tokens, a.width, a.heads, a.depth, a.interleaved))
     sign = np.float32(1 if op.kind == "rotary.forward" else -1)
     items = a.tokens * max(a.heads * a.depth // 2, a.width - a.heads * a.depth)
-    return [plain(Launch("rotary", "rotary", (Read(0), Write(0), *sizes, np.float64(a.base), sign), over(items)))]
+    return [
+        plain(Launch("rotary", "rotary", (Read(0), Write(0), *sizes, np.float64(math.log2(a.base)), sign), over(items)))
+    ]
 
 
 KINDS = {"rotary.forward": rotary, "rotary.backward": rotary}

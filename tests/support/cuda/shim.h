@@ -88,6 +88,8 @@ template <class A, class B> inline std::common_type_t<A, B> max(A a, B b) {
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float __expf(float x) { return expf(x); }
+inline float sinpif(float x) { return (float)sin(3.14159265358979323846 * x); }
+inline float cospif(float x) { return (float)cos(3.14159265358979323846 * x); }
 inline float __logf(float x) { return logf(x); }
 inline float __powf(float x, float y) { return powf(x, y); }
 inline float __frcp_rn(float x) { return 1 / x; }

@@ -1,17 +1,17 @@
 // RotaryEmbedding: pairs of each head's numbers turned by angles that grow with the token's place. A thread takes a
-// pair, and then those at the same place of all other samples. y may have the bytes of x.
+// pair, and then those at the same place of all other samples. log_base: the base's binary logarithm. y may have the bytes of x.
 
 #include "common.cuh"
 
 extern "C" __global__ void rotary(const T* x, T* y, int64 samples, int tokens, int width, int heads, int depth,
-                                  int interleaved, double base, float sign) {
+                                  int interleaved, double log_base, float sign) {
     int half = depth / 2;
     int64 sample = (int64)tokens * width;
     for (int64 i = first(); i < (int64)tokens * heads * half; i += step()) {
         int64 line = quotient(i, half), token = quotient(line, heads);
         int pair = (int)remainder(i, half, line), head = (int)remainder(line, heads, token);
-        double turns = token * pow(base, -2.0 * pair / depth) / 6.283185307179586;
-        float angle = (float)((turns - floor(turns)) * 6.283185307179586), s = sign * sinf(angle), c = cosf(angle);
+        double turns = token * exp2(-2.0 * pair / depth * log_base) / 6.283185307179586;
+        float half_turns = 2 * (float)(turns - floor(turns)), s = sign * sinpif(half_turns), c = cospif(half_turns);
         int64 begin = token * width + head * depth;
         int64 at = begin + (interleaved ? 2 * pair : pair), other = at + (interleaved ? 1 : half);
         for (int64 n = 0; n < samples; n++, at += sample, other += sample) {
