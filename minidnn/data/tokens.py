@@ -27,16 +27,29 @@ def _number(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Tokens(Source):
+class _Windowed(Source):
+    """A source of windows of `length` tokens, whose labels are as many."""
+
+    ids = True
+
+    length: int
+
+    def sample_shape(self):
+        return (self.length,)
+
+    def label_shape(self):
+        return (self.length,) if self.length > 1 else ()
+
+
+@dataclass(frozen=True)
+class Tokens(_Windowed):
     """`tokens:FILE:length=1024`: ids of tokens, one behind the other, as little-endian uint16, or with `:type=uint32`
     as such. A window has `length` of them."""
 
     form, splits = "tokens:FILE:length=1024", True
-    ids = True
     kinds: ClassVar[tuple[str, ...]] = ("uint16", "uint32")
 
     path: str
-    length: int
     type: str
 
     @classmethod
@@ -49,13 +62,7 @@ class Tokens(Source):
             raise DataError(f"length={length!r}: expected a whole number of tokens, from 1 to 2^24")
         if (kind := kind or cls.kinds[0]) not in cls.kinds:
             raise DataError(f"type={kind!r}: expected {' or '.join(cls.kinds)}")
-        return cls(split, path, int(length), kind)
-
-    def sample_shape(self):
-        return (self.length,)
-
-    def label_shape(self):
-        return (self.length,) if self.length > 1 else ()
+        return cls(split, int(length), path, kind)
 
     def open(self):
         dtype = np.dtype(TYPES[self.type])
@@ -86,14 +93,12 @@ class Text(Tokens):
 
 
 @dataclass(frozen=True)
-class MadeUpTokens(Source):
+class MadeUpTokens(_Windowed):
     """`synthetic_tokens:1024`, with classes= and count= after further colons: each token is mostly a function of the
     one before, so that a net can learn it."""
 
     form, made_up = "synthetic_tokens:1024:classes=50257", True
-    ids = True
 
-    length: int
     classes: int
     count: int
 
@@ -107,12 +112,6 @@ class MadeUpTokens(Source):
         if wrong or len(values) > 3:
             raise DataError(f"{wrong or text!r}: expected {cls.form}, with numbers from 1 to 2^24")
         return cls(split, **{name: int(value) for name, value in values.items()})
-
-    def sample_shape(self):
-        return (self.length,)
-
-    def label_shape(self):
-        return (self.length,) if self.length > 1 else ()
 
     def open(self):
         return Chains(self.length, self.classes, self.count, MOST if self.split == "test" else 0)

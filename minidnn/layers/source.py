@@ -3,14 +3,13 @@ ImageData and HDF5Data, the caller those of Input and MemoryData, and fillers th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from minidnn.layers.base import Layer, Shape, ShapeError, Shapes, Site
 from minidnn.program import Op
 from minidnn.schema.common import BlobShape
-from minidnn.schema.sources import ColumnParameter, DataParameter, TransformationParameter
+from minidnn.schema.sources import TOKENS, ColumnParameter, DataParameter, TransformationParameter
 
 
 class _Source(Layer):
@@ -160,7 +159,7 @@ class Data(_Batches):
     @classmethod
     def with_tokens(cls, spec, length):
         param = getattr(spec, cls.field_name)
-        source = re.sub(r"(^synthetic_tokens:|^(?:tokens|text):.*:length=)\d+", rf"\g<1>{length}", param.source)
+        source = TOKENS.sub(rf"\g<1>{length}", param.source) if TOKENS.match(param.source) else param.source
         return spec.model_copy(update={cls.field_name: param.model_copy(update={"source": source})})
 
     @classmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -50,6 +49,7 @@ from minidnn.schema import (
     wiring,
 )
 from minidnn.schema.message import LARGEST
+from minidnn.schema.sources import TOKENS
 
 
 class Net:
@@ -176,10 +176,8 @@ class Net:
     @property
     def tokens(self) -> int | None:
         """The tokens of a window; None: no Data layer gives tokens."""
-        found = (
-            re.match(r"synthetic_tokens:(\d+)|(?:tokens|text):.*:length=(\d+)", _source_of(x)) for x in self.layers
-        )
-        return next((int(match[1] or match[2]) for match in found if match), None)
+        found = (TOKENS.match(_source_of(layer)) for layer in self.layers)
+        return next((int(match[2]) for match in found if match), None)
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -12,6 +13,7 @@ from minidnn.schema.message import OURS, Message, Positive, Repeated, Uint, fiel
 Share = Annotated[float, Field(ge=0, le=1)]
 WORKERS = 256  # processes of one layer, at most
 Workers = Annotated[int, Field(ge=0, le=WORKERS)]
+TOKENS = re.compile(r"(synthetic_tokens:|(?:tokens|text):.*:length=)(\d+)")  # up to a window's length
 
 
 class InputParameter(Message):

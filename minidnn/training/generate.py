@@ -20,6 +20,7 @@ from minidnn.nets.graph import Node
 from minidnn.nets.net import Net
 from minidnn.nets.scores import scored
 from minidnn.schema import LayerParameter
+from minidnn.schema.sources import TOKENS
 from minidnn.training.session import Session
 
 BYTES = 256  # classes of a text
@@ -122,7 +123,7 @@ class Generator:
 def _tokens(node: Node) -> str:
     """The source of a layer that gives tokens; "" if it gives none."""
     source = getattr(node.layer.param, "source", "")
-    return source if source.partition(":")[0] in ("tokens", "text", "synthetic_tokens") else ""
+    return source if TOKENS.match(source) else ""
 
 
 def _everywhere(layer: LayerParameter) -> LayerParameter:
