@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.loss import SUMMING, finished, rows_of
+from minidnn.backends.cuda.loss import SUMMING, divisor_of, finished, rows_of
 from minidnn.backends.cuda.matmul import multiply
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write
 from minidnn.backends.workspace import Space
@@ -26,7 +26,7 @@ def forward(op: Op) -> list[Recipe]:
     losses, found = (scratch.take(NUMBER * sum(grids)) for _ in range(2))
     parts = max(1, min(BLOCK, -(-rows // (BLOCK * 4))))
     counted = scratch.take(LABEL * parts)
-    divisor, ignores = _divisor(op, rows), a.ignore_label is not None
+    divisor, ignores = divisor_of(a, rows, rows), a.ignore_label is not None
     labels = *(np.int64(1) for _ in range(4)), np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
     soft = np.int32(0), np.float32(a.label_smoothing)
     steps = []
@@ -49,14 +49,6 @@ def forward(op: Op) -> list[Recipe]:
         of_w = MatMulAttrs(1, classes, n, inputs, True)
         steps.append(multiply(of_w, p, x, Write(2), adds=first > 0))
     return [scratch.recipe("default", *steps, finished(losses, found, sum(grids), divisor))]
-
-
-def _divisor(op: Op, rows: int) -> np.float64:
-    """What the sum of losses is divided by; 0: the number of labels that count."""
-    a = op.attrs
-    if a.normalization == "VALID" and a.ignore_label is not None:
-        return np.float64(0)
-    return np.float64(1 if a.normalization == "NONE" else rows)
 
 
 KINDS = {"linear_loss.forward": forward}

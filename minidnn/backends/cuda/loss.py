@@ -53,13 +53,17 @@ def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
     return *turns, np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
 
 
-def _divisor(a, rows: Shared, scores: Tensor) -> np.float64:
-    """The divisor of the sum of losses. 0 means the number of labels that count, which kernels get from the labels."""
+def divisor_of(a, full: int, batch: int) -> np.float64:
+    """The divisor of the sum of losses of `full` labels in `batch` samples. 0 means the number of labels that count,
+    which kernels get from the labels."""
     if a.normalization == "VALID" and a.ignore_label is not None:
         return np.float64(0)
-    batch = math.prod(scores.shape[: a.axis])
-    known = {"FULL": rows.count, "VALID": rows.count, "BATCH_SIZE": batch, "NONE": 1}
+    known = {"FULL": full, "VALID": full, "BATCH_SIZE": batch, "NONE": 1}
     return np.float64(max(known[a.normalization], 1))
+
+
+def _divisor(a, rows: Shared, scores: Tensor) -> np.float64:
+    return divisor_of(a, rows.count, math.prod(scores.shape[: a.axis]))
 
 
 def finished(losses: Space, counted: Space, grid: int, divisor: np.float64) -> Launch:
