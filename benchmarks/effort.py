@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can a
 from benchmarks import machine
 from benchmarks.gaps import RESULTS, WHOLE, Case, planned, save, train
 from benchmarks.nets import on_gpu
+from minidnn.cli.values import above_zero
 from minidnn.costs import profile
 from minidnn.files.replace import replacing
 from minidnn.memory.effort import looking
@@ -120,20 +121,11 @@ def picture(all_rows: Sequence[Row], note: str) -> str:
 def _cells(text: str) -> list[tuple[Case, float]]:
     """(net, percent) of NET:BATCH:GPU:PERCENT,..."""
     cut = [cell.rpartition(":") for cell in text.split(",")]
-    return [(on_gpu(case), _positive(percent)) for case, _, percent in cut]
+    return [(on_gpu(case), above_zero(percent)) for case, _, percent in cut]
 
 
 def _seconds(text: str) -> list[float]:
-    return [_positive(part) for part in text.split(",")]
-
-
-def _positive(text: str) -> float:
-    try:
-        if 0 < (value := float(text)) < math.inf:
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return [above_zero(part) for part in text.split(",")]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,16 +8,7 @@ import codecs
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened
 from minidnn.cli.subject import NETS, check_weights, tell_unobeyed, understood, weights
-from minidnn.cli.values import positive
-
-
-def _at_least_zero(text: str) -> float:
-    try:
-        if 0 <= (value := float(text)) < float("inf"):
-            return value
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 0")
+from minidnn.cli.values import at_least_zero, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", required=True, metavar="TEXT", help=what)
     parser.add_argument("--count", type=positive, default=200, metavar="N", help="tokens to make (default: 200)")
     what = "scores are divided by this before a token is drawn; 0 takes the likeliest (default: 1)"
-    parser.add_argument("--temperature", type=_at_least_zero, default=1.0, metavar="T", help=what)
+    parser.add_argument("--temperature", type=at_least_zero, default=1.0, metavar="T", help=what)
     what = "draw from the N likeliest tokens alone (default: from all)"
     parser.add_argument("--top-k", type=positive, metavar="N", help=what)
     common(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from minidnn import sizes
 from minidnn.backends import check_name
@@ -31,6 +32,27 @@ def count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
+
+
+def at_least_zero(text: str) -> float:
+    if not (number := _number(text)) >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 0")
+    return number
+
+
+def above_zero(text: str) -> float:
+    if not (number := _number(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def _number(text: str) -> float:
+    """The finite number that `text` names; NaN if it names none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def counts(text: str) -> list[int]:
