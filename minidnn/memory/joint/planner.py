@@ -249,7 +249,11 @@ class Planner:
         if result is None:
             ev.restore(first)
             result = self._searched(budget, bound, NARROWEST, evaluations, None)
-        return result or self._fewer_live(budget, bound)
+        if result is None:
+            ev.restore(first)  # a repair in vain leaves decisions that are no plan
+            ev.evaluate(budget)
+            result = self._fewer_live(budget, bound)
+        return result
 
     def _place(self, budget: int, bound: Bound, outcome: Outcome) -> tuple[Candidate | None, int]:
         """The plan of the present decisions, None if its arena exceeds the budget; and the arena."""

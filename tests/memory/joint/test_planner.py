@@ -134,6 +134,16 @@ def test_where_no_arena_keeps_the_budget_fewer_bytes_are_live(monkeypatch):
     assert found is not None and probe.fits(program, device, found.plan, budget)
 
 
+def test_a_repair_in_vain_leaves_no_decisions_behind(monkeypatch):
+    program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
+    budget = arrange([program], "liveness", device).arena * 43 // 100
+    monkeypatch.setattr(planner, "NARROWER", ())
+    monkeypatch.setattr(planner, "FEWER_LIVE", ())
+    monkeypatch.setattr(planner, "NARROWEST", ((0.01, 1.0),))  # of the budget: no decisions keep it
+    found = Planner(program, device).within(budget)
+    assert found is not None and probe.fits(program, device, found.plan, budget)
+
+
 def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch):
     said = []
     program, device = PROGRAMS["inception"](), costs()
