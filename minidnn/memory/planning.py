@@ -21,7 +21,7 @@ from minidnn.memory.lowering.placement import PersistentLayout, persistent_layou
 from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
-from minidnn.memory.policies import find, is_users
+from minidnn.memory.policies import AT, BUDGETED, find, is_users
 from minidnn.memory.policies.shared.kept import replanned
 from minidnn.memory.policies.users import blamed
 from minidnn.memory.proof.parts import verify_parts
@@ -111,8 +111,29 @@ def _arrange(
 def _arrangement(
     programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True
 ) -> Arrangement:
-    """The policy's plan for these budgets, which it may exceed."""
-    return Arrangement.of(policy, tiered(unproved(programs, policy, costs, limit, budgeted), costs.host), limit)
+    """The policy's plan for these budgets, which it may exceed.
+
+    With a disk, BUDGETED decides once more, as if there were none: where the host has room for all that leaves, copies
+    need not be as rare as a disk wants them."""
+
+    def by(seen: Costs) -> Arrangement:
+        return Arrangement.of(
+            policy, tiered(unproved(programs, policy, costs, limit, budgeted, seen), costs.host), limit
+        )
+
+    result = by(costs.sustained)
+    if costs.sustained is costs or costs.host is None or policy.partition(AT)[0] != BUDGETED:
+        return result
+    assert costs.staging is not None
+    other = by(replace(costs, staging=replace(costs.staging, disk=None)))
+    if not _keeps(other, costs, limit):
+        return result
+    return other if not _keeps(result, costs, limit) or _seconds(other, costs) < _seconds(result, costs) else result
+
+
+def _seconds(arrangement: Arrangement, costs: Costs) -> float:
+    """Of a step of each program."""
+    return sum(simulate(schedule, costs).seconds for schedule in arrangement.schedules.values())
 
 
 def _keeps(arrangement: Arrangement, costs: Costs, limit: int) -> bool:
@@ -169,22 +190,24 @@ def _smallest(programs: Sequence[Program], policy: str, costs: Costs) -> tuple[i
 @_without_collector()
 @replanned
 def unproved(
-    programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True
+    programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True, seen: Costs | None = None
 ) -> dict[str, Schedule]:
     """{program's name: schedule}, as the policy decides under a budget of `limit` bytes, and that of the host
     (Costs.host), without a proof.
 
     budgeted: whether a user has named the budget (`find`)
+    seen:     the costs that the policy decides by (default: `costs.sustained`)
 
     The arena may exceed the limit. This is for studies that search for a budget that can be kept; all others use
     `arrange`.
     """
     schedules: dict[str, Schedule] = {}
+    seen = costs.sustained if seen is None else seen
     with blamed(policy, is_users(policy)):
-        decided = _decided(programs, find(policy, budgeted), costs.sustained, limit)
+        decided = _decided(programs, find(policy, budgeted), seen, limit)
         at = persistent_layout(*(program for program, _ in decided))
         for program, plan in decided:
-            if costs.sustained is not costs:
+            if seen is not costs:
                 plan = replace(plan, bound=None)  # what stays in the ring or in memory spares the disk
             listing = lower(program, complete(program, costs, plan))
             if costs.staging is not None:

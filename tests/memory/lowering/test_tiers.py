@@ -238,3 +238,19 @@ def test_a_timeline_by_hand():
     assert on.sustained.bandwidth_in == pytest.approx(map_ / 5e-3)
     memory = replace(on, staging=Staging(2 * map_))
     assert memory.sustained is memory
+
+
+def test_where_the_host_has_room_for_all_that_leaves_a_slow_disk_costs_nothing():
+    program, device = chain(), costs(bandwidth=2e9)
+    slow = Staging(100 * KIB, disk=Disk(write_rate=1e6, read_rate=1e6))
+    budget = arrange([program], "liveness", device).arena * 6 // 10
+
+    def planned(staging, room):
+        made = arrange([program], "best", replace(device, staging=staging), budget, room)
+        return made, simulate(made.schedules["TRAIN"], replace(device, staging=staging)).seconds
+
+    room = 4 * planned(replace(slow, disk=None), None)[0].off_device
+    without, seconds = planned(replace(slow, disk=None), room)
+    beside, same = planned(slow, room)
+    assert without.off_device > sum(t.nbytes for t in program.inputs + program.outputs)  # it copies
+    assert same == pytest.approx(seconds) and not beside.on_disk
