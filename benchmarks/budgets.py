@@ -41,6 +41,7 @@ from benchmarks.turns import Tell, costs_of, opened, shut, train
 from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
+from minidnn.cli.values import counts
 from minidnn.costs import Choice, Costs, key, remembering
 from minidnn.errors import BadInput
 from minidnn.files.replace import replacing
@@ -349,16 +350,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
     parser.add_argument("--points", type=several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
     parser.add_argument(
-        "--parts", type=_percents, default=[], metavar="P,Q", help="budgets, in percent of the arena of liveness:p"
+        "--parts", type=counts, default=[], metavar="P,Q", help="budgets, in percent of the arena of liveness:p"
     )
     parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
     return parser
-
-
-def _percents(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
 
 
 def several(text: str) -> int:

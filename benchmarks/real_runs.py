@@ -38,6 +38,7 @@ from benchmarks.turns import Tell, costs_of
 from minidnn import sizes
 from minidnn.backends import open_device
 from minidnn.cli.options import names, positive
+from minidnn.cli.values import counts
 from minidnn.costs import Costs, estimate
 from minidnn.errors import BadInput
 from minidnn.jobs.options import COSTS
@@ -288,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("benchmarks/real_runs.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--networks", type=names, default=names(NETWORKS), metavar="NET:BATCH,...", help=NETWORKS)
-    parser.add_argument("--budgets", type=_percents, default=_percents(BUDGETS), metavar="P,Q", help=BUDGETS)
+    parser.add_argument("--budgets", type=counts, default=counts(BUDGETS), metavar="P,Q", help=BUDGETS)
     parser.add_argument("--policies", type=names, default=names(POLICIES), metavar="A,B", help=POLICIES)
     parser.add_argument("--costs", choices=COSTS, default="measured", help="(default: %(default)s)")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
@@ -296,10 +297,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
     return parser
-
-
-def _percents(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":
