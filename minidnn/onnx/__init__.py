@@ -3,7 +3,8 @@
     net, weights = read("model.onnx")    a Net, and its weights by "<layer>/<blob>", as --weights takes them
     write(net, weights, "model.onnx")    the net of phase TEST, as other programs run it
 
-`reading.py` walks the graph; files of `ops/` say which layers an operator becomes. `writing.py` says the reverse.
+`reading.py` walks the graph; files of `ops/` say which layers an operator becomes. Files of `writing`
+say the reverse.
 """
 
 from __future__ import annotations
