@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from typing import Any
 
 from pydantic import BaseModel
@@ -90,12 +91,23 @@ def layers_page() -> str:
 
 def _layer(kind: type[Layer]) -> str:
     text = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
-    parts = [f"{' '.join(text.split())}\n"] if text else []
+    parts = [f"{_markdown(text)}\n"] if text else []
     place = "; may work in place" if kind.in_place else "; a file may leave it out" if kind.unnamed else ""
     parts.append(f"Bottoms: {_range(kind.bottoms)}. Tops: {_range(kind.tops)}{place}.\n")
     for message in filter(None, (kind.field_name, *kind.also)):
         parts += [f"`{message}`:\n", _fields(message_of(kind, message))]
     return "\n".join(parts)
+
+
+def _markdown(text: str) -> str:
+    """A docstring's paragraphs and items of lists, each on a line; indented paragraphs, which are code, as they are."""
+    result = []
+    for block in re.split(r"\n\s*\n", text):
+        if all(line.startswith("    ") for line in block.splitlines()):
+            result.append(block)
+        else:
+            result.append("\n".join(" ".join(item.split()) for item in re.split(r"\n(?=- )", block)))
+    return "\n\n".join(result)
 
 
 def _range(limits: tuple[int, int | None]) -> str:
