@@ -40,6 +40,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "attention": ("attention.forward", "attention.backward"),
     # pairs of numbers turned by angles that grow with the token's place
     "rotary": ("rotary.forward", "rotary.backward"),
+    # LSTM and GRU, step by step: what does not depend on the step before are products of other families
+    "recurrent": ("recurrent.forward", "recurrent.backward", "recurrent.previous"),
     # bias gradients: sums over all axes but the channels
     "bias": (
         "convolution.backward_bias",

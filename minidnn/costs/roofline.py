@@ -238,6 +238,9 @@ def _scratch(op: Op) -> int:
         return 2 * 4 * classes * min(op.attrs.rows, op.reads[0].size // inputs)
     if op.kind == "attention.backward":  # a number for each query and head
         return 4 * op.reads[0].shape[0] * op.attrs.queries * op.attrs.heads
+    if op.kind in ("recurrent.forward", "recurrent.backward"):  # of a step, products and what a state hands on
+        batch, (wide, width) = op.reads[0].shape[1], op.attrs.named(op.reads, op.writes)["w"].shape
+        return 4 * batch * (width + (wide if op.kind == "recurrent.forward" else width))
     return 0
 
 

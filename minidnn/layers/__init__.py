@@ -37,6 +37,7 @@ from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
 from minidnn.layers.prelu import PReLU
+from minidnn.layers.recurrent import GRU, LSTM
 from minidnn.layers.reduction import Reduction
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
@@ -76,7 +77,8 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, Attention, RotaryEmbedding, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction, ArgMax,
+        MatMul, Attention, RotaryEmbedding, LSTM, GRU, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction,
+        ArgMax,
         Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,

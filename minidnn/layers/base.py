@@ -144,7 +144,7 @@ class Layer:
     batch_field: ClassVar[str | None] = None  # the field of `param` that holds the batch size
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
     indices: ClassVar[int | None] = None  # the bottom that holds numbers of rows, int32
-    still: ClassVar[tuple[int, ...]] = ()  # the bottoms that take no gradient
+    still: tuple[int, ...] = ()  # the bottoms that take no gradient
     # The bottoms that a loss compares with. They take no gradient: a net that wants one of them is refused.
     targets: ClassVar[tuple[int, ...]] = ()
     moves: ClassVar[bool] = False  # whether the tops have elements of bottom 0, of whatever type: labels stay labels

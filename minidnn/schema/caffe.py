@@ -67,6 +67,7 @@ class LayerParameter(Message):
     matmul_param: elements.MatMulParameter = field(OURS + 3, elements.MatMulParameter())
     attention_param: elements.AttentionParameter | None = field(OURS + 9, None)
     rotary_embedding_param: elements.RotaryEmbeddingParameter | None = field(OURS + 10, None)
+    recurrent_param: elements.RecurrentParameter | None = field(146, None)
     embed_param: elements.EmbedParameter | None = field(137, None)
     relu_param: elements.ReLUParameter = field(123, elements.ReLUParameter())
     prelu_param: elements.PReLUParameter = field(131, elements.PReLUParameter())

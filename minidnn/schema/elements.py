@@ -54,6 +54,14 @@ class RotaryEmbeddingParameter(Message):
     interleaved: bool = field(OURS + 3, False)
 
 
+class RecurrentParameter(Message):
+    num_output: Positive = field(1)
+    weight_filler: FillerParameter = field(2, FillerParameter())
+    bias_filler: FillerParameter = field(3, FillerParameter())
+    debug_info: bool = field(4, False, obeyed=False)
+    expose_hidden: bool = field(5, False)
+
+
 class EmbedParameter(Message):
     num_output: Positive = field(1)
     input_dim: Positive = field(2)

@@ -32,14 +32,14 @@ NOT_DONE: dict[str, dict[str, str]] = {
 V0 = "Caffe's oldest format (V0), a layer within layers; let Caffe's upgrade_net_proto_text rewrite the file once"
 
 _SSD = "SSD's, for detection, which minidnn does not do"
-_RECURRENT = "minidnn has no recurrent layers"
+_RECURRENT = "of recurrent layers minidnn has LSTM and GRU"
 _SOURCE = "write a Data layer with one of its sources (docs/training.md), such as npz:PATH"
 # Layer types of Caffe and its forks that minidnn refuses: type -> reason.
 TYPES_NOT_DONE: dict[str, str] = {
     "Python": "what it computes is in a Python file, not in this one; write a layer of your own (CONTRIBUTING.md)",
     **dict.fromkeys(("PriorBox", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate", "AnnotatedData"), _SSD),
     **dict.fromkeys(("ROIPooling", "PSROIPooling", "ROIAlign", "Proposal"), "for detection, which minidnn does not do"),
-    **dict.fromkeys(("LSTM", "RNN", "LSTMUnit", "Recurrent"), _RECURRENT),
+    **dict.fromkeys(("RNN", "LSTMUnit", "Recurrent"), _RECURRENT),
     **dict.fromkeys(("WindowData", "DenseImageData"), _SOURCE),
     "HDF5Output": "minidnn writes no HDF5; name the blob as an output, or `keep` it in Python",
     "Filter": "the shape of its tops depends on values, and a plan needs shapes before the first step",

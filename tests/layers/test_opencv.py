@@ -72,8 +72,8 @@ NETS: dict[str, list[tuple[list[tuple[int, ...]], str]]] = {
 WITHOUT = {
     "Input", "Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "Parameter", "Split", "Silence", "Accuracy",
     "ArgMax", "Attention", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "GroupNorm", "HardSigmoid", "Im2col",
-    "Interp", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction", "RotaryEmbedding", "SPP", "Threshold",
-    "Tile", "Upsample",
+    "GRU", "Interp", "LSTM", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction", "RotaryEmbedding", "SPP",
+    "Threshold", "Tile", "Upsample",
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
     "InfogainLoss", "InnerProductWithLoss", "MultinomialLogisticLoss",
 }  # fmt: skip

@@ -148,7 +148,7 @@ class TestErrors:
         (error,) = errors(DATA + '\nlayer { name: "r" type: "ReLU" bottom: "dat" top: "r" }')
         assert error.startswith("f.prototxt:3:40: layer[r].bottom[0]: no layer before this one makes blob 'dat' (did")
 
-    @pytest.mark.parametrize("kind", ["Python", "PriorBox", "LSTM", "WindowData", "ROIPooling", "BN"])
+    @pytest.mark.parametrize("kind", ["Python", "PriorBox", "RNN", "WindowData", "ROIPooling", "BN"])
     def test_a_layer_that_cannot_be_is_refused_once_with_the_reason(self, kind):
         text = DATA + f'layer {{ name: "x" type: "{kind}" bottom: "data" top: "x" python_param {{ module: "m" }} }}\n'
         text += 'layer { name: "r" type: "ReLU" bottom: "x" top: "r" }'

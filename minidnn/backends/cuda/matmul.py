@@ -17,15 +17,21 @@ def forward(op: Op) -> list[Recipe]:
 
 
 def multiply(
-    a: MatMulAttrs, left: Pointer, right: Pointer, to: Pointer, bias: Pointer | None = None, adds: bool = False
+    a: MatMulAttrs,
+    left: Pointer,
+    right: Pointer,
+    to: Pointer,
+    bias: Pointer | None = None,
+    adds: bool = False,
+    kernel: str = "matmul",
 ) -> Launch:
-    """The launch of the products; adds: to what `to` is."""
+    """The launch of the products; adds: to what `to` is. The kernel "matmul_to_float" leaves them unrounded."""
     tiles = a.batch * -(-a.rows // TILE) * -(-a.columns // TILE)
     sizes = np.int64(a.batch), *(np.int32(n) for n in (a.rows, a.depth, a.columns))
     flags = a.transpose_a, a.transpose_b, bias is not None, adds
     how = *(np.int32(flag) for flag in flags), np.float32(a.scale)
     ends = left, right, right if bias is None else bias, to
-    return Launch("matmul", "matmul", (*ends, *sizes, *how), min(tiles, MOST_BLOCKS))
+    return Launch("matmul", kernel, (*ends, *sizes, *how), min(tiles, MOST_BLOCKS))
 
 
 KINDS = {"matmul.forward": forward}

@@ -23,6 +23,7 @@ from minidnn.backends.cpu.native import (
     move,
     norms,
     pooling,
+    recurrent,
     resize,
     rotary,
     row_norm,
@@ -37,7 +38,7 @@ from tests.support.op_examples import Example, Maker, attrs, compiled, examples,
 ALL = examples()
 FAMILIES = (
     activation, attention, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move,
-    norms, pooling, resize, rotary, row_norm, summary, update,
+    norms, pooling, recurrent, resize, rotary, row_norm, summary, update,
 )  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 

@@ -21,6 +21,7 @@ from minidnn.backends.cuda import (
     matmul,
     move,
     pooling,
+    recurrent,
     resize,
     rotary,
     rules,
@@ -114,8 +115,8 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
 STRIDING = [
-    activation, attention, broadcast, dropout, elementwise, gather, join, matmul, move, pooling, resize, rotary,
-    samples, summary,
+    activation, attention, broadcast, dropout, elementwise, gather, join, matmul, move, pooling, recurrent, resize,
+    rotary, samples, summary,
 ]  # fmt: skip
 STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")

@@ -6,8 +6,8 @@ RANDOM  by type: a function from a random generator to a row of any geometry, wh
 
 from __future__ import annotations
 
-from tests.layers.rows import activations, algebra, images, losses, moves, parameter, spine
+from tests.layers.rows import activations, algebra, images, losses, moves, parameter, recurrent, spine
 
-FILES = (spine, images, moves, parameter, activations, losses, algebra)
+FILES = (spine, images, moves, parameter, activations, losses, algebra, recurrent)
 ROWS = {name: row for file in FILES for name, row in file.ROWS.items()}
 RANDOM = {kind: draw for file in FILES for kind, draw in file.RANDOM.items()}

@@ -35,6 +35,7 @@ from tests.support.op_examples.moves import gathers, joins, moves, samples, slic
 from tests.support.op_examples.normalizations import normalizations, scaled, two_passes
 from tests.support.op_examples.norms import norms, ratios, squared, summed
 from tests.support.op_examples.products import convolutions, products
+from tests.support.op_examples.recurrents import recurrents
 from tests.support.op_examples.updates import kept, merges, micro_batches, ruled, rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
@@ -47,7 +48,7 @@ __all__ = [
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
     labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios, two_passes,
-    attentions, linear_losses, rotations,
+    attentions, linear_losses, rotations, recurrents,
 )  # fmt: skip
 
 

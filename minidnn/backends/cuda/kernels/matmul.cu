@@ -28,9 +28,11 @@ __device__ inline void fill(float (&tile)[DEPTH][TILE + 1], const Matrix& m, int
 }
 
 // `bias` is read only if there is one. `adds`: whether the products are added to what y is.
-extern "C" __global__ void __launch_bounds__(256) matmul(
-    const T* a, const T* b, const T* bias, T* y, int64 batch, int rows, int depth, int columns, int turned_a,
-    int turned_b, int biased, int adds, float scale) {
+#define ARGUMENTS(Y)                                                                                               \
+    const T *a, const T *b, const T *bias, Y *y, int64 batch, int rows, int depth, int columns, int turned_a,      \
+        int turned_b, int biased, int adds, float scale
+template <class Y>
+__device__ inline void multiply(ARGUMENTS(Y)) {
     __shared__ float left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];  // one more than a row: no bank conflicts
     int across = (columns + TILE - 1) / TILE, down = (rows + TILE - 1) / TILE;
     int own_row = threadIdx.x / SIDE, own_column = threadIdx.x % SIDE;
@@ -69,3 +71,10 @@ extern "C" __global__ void __launch_bounds__(256) matmul(
             }
     }
 }
+
+#define KERNEL(name, Y)                                                      \
+    extern "C" __global__ void __launch_bounds__(256) name(ARGUMENTS(Y)) {   \
+        multiply(a, b, bias, y, batch, rows, depth, columns, turned_a, turned_b, biased, adds, scale); \
+    }
+KERNEL(matmul, T)
+KERNEL(matmul_to_float, float)  // what a kernel behind it goes on with, unrounded
