@@ -68,6 +68,8 @@ class Node:
 
 def _value(attribute: Any) -> Any:
     value = onnx().helper.get_attribute_value(attribute)
+    if isinstance(value, list):
+        return [v.decode() if isinstance(v, bytes) else v for v in value]
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -23,7 +23,7 @@ Trained = Iterable[str] | Callable[[str], bool] | None
 OWN = {  # operator -> the inputs that are its own, if they are not computed
     "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "MatMul": (0, 1), "Gather": (0,), "PRelu": (1,),
     "BatchNormalization": (1, 2), "LayerNormalization": (1, 2), "InstanceNormalization": (1, 2),
-    "GroupNormalization": (1, 2), "RMSNormalization": (1,),
+    "GroupNormalization": (1, 2), "RMSNormalization": (1,), "LSTM": (1, 2, 3), "GRU": (1, 2, 3),
 }  # fmt: skip
 COMBINED = ("Add", "Sub", "Mul", "Div")
 MOVED = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Cast", "CastLike", "Expand", "Slice")

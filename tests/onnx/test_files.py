@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
 
 import onnx
+from onnx.reference import ReferenceEvaluator
 
 import minidnn
 from minidnn.nets.net import Net
@@ -139,6 +140,51 @@ def test_rotations_go_as_tables(fields, tmp_path):
     again, found = read(tmp_path / "it.onnx", batch=3)
     want = outputs(net, {}, x.astype(np.float32))["it"]
     np.testing.assert_allclose(outputs(again, found, x.astype(np.float32))["it"], want, rtol=1e-5, atol=1e-6)
+
+
+RECURRENT = """
+layer:
+- {name: data, type: Input, top: data, input_param: {shape: {dim: [5, 3, 2, 2]}}}
+- {name: x, type: Permute, bottom: data, top: x, permute_param: {order: [1, 0]}}
+"""
+STATE = """
+- {{name: {0}, type: InnerProduct, bottom: data, top: {0}, inner_product_param: {{num_output: 4}}}}
+- {{name: {0}_0, type: Reshape, bottom: {0}, top: {0}_0, reshape_param: {{shape: {{dim: [1, 5, 4]}}}}}}
+"""
+BACK = "- {{name: {0}.back, type: Permute, bottom: {0}, top: {0}.back, permute_param: {{order: [1, 0, 2]}}}}\n"
+
+
+@pytest.mark.parametrize("kind, states", [("LSTM", "hc"), ("GRU", "h"), ("LSTM", ""), ("GRU", "")])
+def test_recurrent_layers_go_and_come_back(kind, states, tmp_path):
+    """As ONNX's evaluator runs them, too."""
+    bottoms, tops = (", ".join([first, *(f"{s}_{end}" for s in states)]) for first, end in (("x", "0"), ("it", "T")))
+    it = f"- {{name: it, type: {kind}, bottom: [{bottoms}], top: [{tops}], "
+    it += f"recurrent_param: {{num_output: 4, expose_hidden: {str(bool(states)).lower()}}}}}\n"
+    net = Net.from_text(
+        RECURRENT + "".join(map(STATE.format, states)) + it + "".join(map(BACK.format, tops.split(", ")))
+    )
+    weights, x = weights_of(net), np.random.default_rng(1).standard_normal((5, 3, 2, 2)).astype(np.float32)
+    write(net, weights, tmp_path / "it.onnx")
+    again, found = read(tmp_path / "it.onnx", batch=5)
+    want, got = outputs(net, weights, x), outputs(again, found, x)
+    names = [name for name in want if name != "c_T.back"]  # which the evaluator lacks
+    theirs = ReferenceEvaluator(str(tmp_path / "it.onnx")).run([f"{name}.y" for name in names], {"data": x})
+    assert len(want) == 1 + len(states)
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-6)
+    for name, value in zip(names, theirs, strict=True):
+        np.testing.assert_allclose(value, want[name], rtol=1e-4, atol=1e-5)
+
+
+def test_breaks_within_a_sequence_do_not_go_to_onnx(tmp_path):
+    inputs = "".join(
+        f"- {{name: {n}, type: Input, top: {n}, input_param: {{shape: {{dim: {s}}}}}}}\n"
+        for n, s in (("x", [3, 2, 4]), ("cont", [3, 2]))
+    )
+    it = "- {name: it, type: LSTM, bottom: [x, cont], top: it, recurrent_param: {num_output: 4}}"
+    net = Net.from_text(f"layer:\n{inputs}{it}")
+    with pytest.raises(NotExported, match="layer 'it': ONNX's LSTM knows no cont and no x_static"):
+        write(net, weights_of(net), tmp_path / "it.onnx")
 
 
 def test_a_free_batch_takes_the_number_that_is_given(written):

@@ -118,13 +118,18 @@ OF_ROWS = [
     "a matrix before",
     "swiglu",
     "encoder layer",
+    "lstm",
+    "lstm with a state",
+    "two lstms",
+    "gru",
+    "last of a gru",
 ]
 ALL = [("images", name) for name in IMAGES] + [("rows", name) for name in OF_ROWS]
 WITHOUT = {("rms norm", False)}  # PyTorch's older exporter refuses these
 BECOMES = {
     "gelu": ["GELU"], "gelu by tanh": ["GELU"], "quick gelu": ["Swish"], "silu": ["Swish"], "mish": ["Mish"],
     "hard swish": ["HardSwish"], "softplus": ["BNLL"], "group norm without weights": ["GroupNorm"],
-    "pixel shuffle": ["Reshape", "Permute", "Reshape"],
+    "pixel shuffle": ["Reshape", "Permute", "Reshape"], "two lstms": ["LSTM", "LSTM"], "last of a gru": ["GRU"],
 }  # fmt: skip
 
 
@@ -228,7 +233,7 @@ def rows():
     from torch import nn
     from torch.nn import functional as f
 
-    mask = torch.ones(5, 5).tril().bool()
+    mask, state = torch.ones(5, 5).tril().bool(), torch.linspace(-1, 1, 24).reshape(2, 1, 3, 4)
     return {
         "gelu": nn.GELU(),
         "layer norm": nn.LayerNorm(8),
@@ -266,6 +271,13 @@ def rows():
         "a matrix before": of(lambda x: torch.linspace(0, 1, 20).view(4, 5) @ x),
         "swiglu": of(lambda x, a, b: f.silu(a(x)) * b(x), nn.Linear(8, 6), nn.Linear(8, 6)),
         "encoder layer": nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, activation="gelu"),
+        "lstm": of(lambda x, m: m(x)[0], nn.LSTM(8, 4)),
+        "lstm with a state": of(
+            lambda x, m: m(x, (state[0], state[1]))[1][1] * 2, nn.LSTM(8, 4, batch_first=True)
+        ),
+        "two lstms": of(lambda x, m: m(x)[0], nn.LSTM(8, 4, num_layers=2, batch_first=True)),
+        "gru": of(lambda x, m: m(x)[0], nn.GRU(8, 4, batch_first=True)),
+        "last of a gru": of(lambda x, m: m(x)[1] * 2, nn.GRU(8, 4, batch_first=True)),
     }  # fmt: skip
 
 

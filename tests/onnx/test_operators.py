@@ -96,6 +96,53 @@ def test_windows_of_any_padding(kind, pads, ceil, stride):
     same(made, [X], pooled(kind, pads, ceil, stride))
 
 
+def of_cell(gates, bias=True, width=2):
+    """(the shapes of the inputs, the constants) of an LSTM or a GRU."""
+    rows = gates * width
+    return [(5, 3, 4)], [numbers(1, rows, 4), numbers(1, rows, width), *([numbers(1, 2 * rows)] if bias else [])]
+
+
+def lstm(more=(), bias=True, **attributes):
+    shapes, constants = of_cell(4, bias)
+    return model("LSTM", shapes, [*constants, *more], hidden_size=2, **attributes)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("states", [(), "hc"])
+@pytest.mark.parametrize("output", [0, 1, 2])
+def test_recurrent_cells(kind, bias, states, output):
+    """Each of the outputs, of states that are given or zero."""
+    if kind == "GRU" and output == 2:
+        pytest.skip("a GRU has no cells")
+    shapes, constants = of_cell(4 if kind == "LSTM" else 3, bias)
+    lengths = np.full(3, 5, np.int32)
+    first = [numbers(1, 3, 2), numbers(1, 3, 2)[:, ::-1]][: 2 if kind == "LSTM" else 1] if states else []
+    constants += [*([] if bias else [None]), lengths, *first]
+    outputs = 3 if kind == "LSTM" else 2
+    made = model(
+        kind, shapes, constants, outputs, hidden_size=2, **({"linear_before_reset": 1} if kind == "GRU" else {})
+    )
+    made.graph.output[0].name = f"y{output}"
+    same(made, shapes, None if output < 2 else cells_of(constants, first))
+
+
+def cells_of(constants, first):
+    """c behind the last step, by ONNX's formulas: its evaluator lacks the output."""
+
+    def oracle(x):
+        w, r, b = constants[0][0], constants[1][0], np.zeros(16) if constants[2] is None else constants[2][0]
+        h, c = (f[0] for f in first) if first else (np.zeros((3, 2)), np.zeros((3, 2)))
+        for step in x:
+            i, o, f, g = np.split(step @ w.T + h @ r.T + b[:8] + b[8:], 4, 1)
+            i, o, f = (1 / (1 + np.exp(-v)) for v in (i, o, f))
+            c = f * c + i * np.tanh(g)
+            h = o * np.tanh(c)
+        return c[None]
+
+    return oracle
+
+
 @pytest.mark.parametrize("way", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_windows_that_pad_by_themselves(way):
     sides = {"SAME_UPPER": [0, 1, 0, 1], "SAME_LOWER": [0, 1, 0, 1], "VALID": [0, 0, 0, 0]}[way]  # of 8 and 11 pixels
@@ -260,7 +307,15 @@ def test_outputs_that_nobody_reads_do_not_count():
         (model("Resize", [(1, 1, 2, 2)], [None, np.float32([1, 1, 1e9, 1])]), "in a line are the most"),
         (model("Resize", [(1, 1, 9999, 2)], [None, np.float32([1, 1, 1.5, 1])]), "needs a matrix of"),
         (model("CumSum", [(2, 3)], [np.array(1)]), "minidnn has no layers for it"),
-        (model("LSTM", [(2, 3, 4)], [numbers(1, 8, 4), numbers(1, 8, 2)], hidden_size=2), "LSTM 'it': minidnn has no"),
+        (lstm(direction="reverse"), "its direction is 'reverse'"),
+        (lstm(bias=False, direction="bidirectional"), "its direction is 'bidirectional'"),
+        (lstm(layout=1), "its layout is 1"),
+        (lstm(clip=1.0), "no clip"),
+        (lstm(activations=["Sigmoid", "Relu", "Tanh"]), "its activations are ['sigmoid', 'relu', 'tanh']"),
+        (lstm([ints(5, 3, 5).astype(np.int32)]), "its sequence_lens are [5, 3, 5], and minidnn's layers take all 5"),
+        (lstm([None, None, None, numbers(1, 6)]), "it has peepholes"),
+        (model("GRU", *of_cell(3), hidden_size=2), "its linear_before_reset is 0"),
+        (model("LSTM", [(5, 3, 4)], [numbers(1, 8, 4), numbers(1, 6, 2)], hidden_size=2), "its R has shape (1, 6, 2)"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

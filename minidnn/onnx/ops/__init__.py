@@ -14,6 +14,7 @@ from minidnn.onnx.ops import (
     moves,
     normalizations,
     products,
+    recurrent,
     reductions,
     resize,
     windows,
@@ -27,6 +28,7 @@ OPS: dict[str, Handler] = {
     **choices.OPS,
     **elements.OPS,
     **moves.OPS,
+    **recurrent.OPS,
     **reductions.OPS,
     **resize.OPS,
 }

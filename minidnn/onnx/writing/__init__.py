@@ -20,7 +20,7 @@ from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
 from minidnn.nets.scores import with_scores
 from minidnn.onnx.package import onnx
-from minidnn.onnx.writing import elements, moves, normalizations, products
+from minidnn.onnx.writing import elements, moves, normalizations, products, recurrent
 from minidnn.onnx.writing.writer import Export, NotExported, Writer
 from minidnn.program import Role
 
@@ -34,6 +34,7 @@ EXPORTED: dict[str, Export] = {
     **normalizations.EXPORTED,
     **elements.EXPORTED,
     **moves.EXPORTED,
+    **recurrent.EXPORTED,
 }
 
 
