@@ -77,6 +77,8 @@ class Recurrent(Layer):
         if len(self.spec.top) != 1 + states:
             tops = ", ".join(("h", *(f"{s}_T" for s in self.states[:states])))
             raise ShapeError(f"the number of tops is {len(self.spec.top)}; expected {1 + states}: {tops}")
+        if self.type == "GRU" and p.has("hidden_bias"):
+            raise ShapeError("a GRU always has a bias of the hidden state: leave out hidden_bias")
         given = self._given(bottoms)
         x = given.pop("x")
         if len(x) < 2:
@@ -94,7 +96,7 @@ class Recurrent(Layer):
         if "static" in given:
             shapes["w_static"] = (rows, math.prod(given["static"][1:]))
         shapes["w_hidden"] = (rows, p.num_output)
-        if self.type == "GRU":
+        if self.type == "GRU" or p.hidden_bias:
             shapes["b_hidden"] = (rows,)
         fillers = {"w": p.weight_filler, "b": p.bias_filler}
         return [
@@ -114,6 +116,11 @@ class Recurrent(Layer):
             yield s.op("inner_product.forward", [static, w], [part], flops=_flops(static, w), name="forward_static")
             z = self._gates(s, "z_all", Role.EXTRA)
             attrs, how = BroadcastAttrs(1), {"name": "add_static", "during": Pass.FORWARD}
+            yield s.op("broadcast.add", [z_x, part], [z], attrs, [(z_x, z)], z.size, **how)  # type: ignore[arg-type]
+        if self.type == "LSTM" and "b_hidden" in s.p:
+            part, z_x = s.p["b_hidden"], z
+            z = self._gates(s, "z_biased", Role.EXTRA)
+            attrs, how = BroadcastAttrs(2), {"name": "add_bias", "during": Pass.FORWARD}
             yield s.op("broadcast.add", [z_x, part], [z], attrs, [(z_x, z)], z.size, **how)  # type: ignore[arg-type]
         reads = {"z": z, **self._hidden(s), **self._states(given), **_some(given, "cont")}
         writes = dict(zip(("y", *(f"{state}_T" for state in self.states)), s.y, strict=False))
@@ -192,8 +199,9 @@ class Recurrent(Layer):
         return s.op(kind, reads.values(), writes.values(), attrs, inplace, flops, during=during)
 
     def _hidden(self, s: Site) -> dict[str, Tensor]:
-        """The parameters of the hidden state, as ops name them."""
-        return {name.removesuffix("_hidden"): t for name, t in s.p.items() if name.endswith("_hidden")}
+        """The parameters of the hidden state that the op of all steps reads, as it names them."""
+        names = ("w", "b") if self.type == "GRU" else ("w",)
+        return {name: s.p[f"{name}_hidden"] for name in names}
 
     def _states(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return _some(given, *(f"{state}_0" for state in self.states))
@@ -251,7 +259,7 @@ class LSTM(Recurrent):
     The tops are h (T, N, D), where D is `num_output`; with `expose_hidden` also h_T and c_T (1, N, D). Gradients flow
     into and out of all states, in Caffe into h alone. The parameters are W_xc (4 D, inputs), b_c (4 D), W_xc_static
     (4 D, static inputs) and W_hc (4 D, D), with the gates in the order i, f, o, g. torch.nn.LSTM's order is i, f, g, o;
-    its two biases are one here.
+    its two biases are one here, or with `hidden_bias` two: the last one is b_hidden (4 D), which trains by itself.
 
     For backward, forward keeps the gates (T, N, 4 D), in the net's format, and the cells (T, N, D), in float32: 20 T N
     D bytes in float32, beside the top. The batch is not the first axis: so the recurrence does not run in parts of it,

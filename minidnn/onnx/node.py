@@ -13,7 +13,7 @@ import numpy as np
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Parameter, Shape, ShapeError, text
 from minidnn.onnx.package import onnx
-from minidnn.onnx.weight import Weight, constant
+from minidnn.onnx.weight import Rows, Weight, constant
 from minidnn.schema import Document, InvalidFile, check_net
 
 # What Python and NumPy raise where shapes, types or attributes of a node are not as ONNX says that they are.
@@ -100,6 +100,8 @@ class Reader:
         self.shared, self.apart, self.conflicts = frozenset(shared), frozenset(apart), set[str]()
         self.blobs: dict[str, str] = {}  # value -> blob
         self.shapes: dict[str, Shape] = {}  # of blobs
+        self.pieces: dict[str, np.ndarray] = {}  # value -> which elements of parameters it has (pieces.py)
+        self.elements: dict[str, tuple[int, Weight]] = {}  # parameter -> (the number of its first element, itself)
         self.sequences: dict[str, list[str]] = {}  # value -> the blobs of a sequence
         self.inputs: dict[str, Shape] = {}  # value -> shape, of inputs that a layer may read
         self.whole: set[str] = set()  # inputs of whole numbers: only an Embed reads them
@@ -190,6 +192,7 @@ class Reader:
             (self.blobs[key],) = self.layer("Parameter", [], [root], name=root.name, parameter_param=dims)
         blob, label = self.blobs[key], f"{root.name}_view"
         for shape, order in value.turns:
+            assert not isinstance(order, Rows), "the value of a cell is read by no other node"
             blob = self.in_shape(blob, shape, label)
             (blob,) = self.layer("Permute", [blob], name=label, permute_param={"order": list(order)})
         self.blobs[name] = self.in_shape(blob, value.shape or (1,), label)

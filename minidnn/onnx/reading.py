@@ -9,7 +9,7 @@ are those of minidnn's layers, so each node is judged where it stands.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from minidnn.onnx.node import Bound, Node, Reader, Refused, Weights
 from minidnn.onnx.ops import OPS, add_layers
 from minidnn.onnx.ops.normalizations import in_training
 from minidnn.onnx.origins import Origins, Trained, arrays, by_place, decided, frozen
+from minidnn.onnx.pieces import follow, of_cells
 from minidnn.schema import Document
 
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
@@ -145,6 +146,7 @@ def _walked(reader: Reader, model: Any, origins: Origins, unread: Mapping[str, s
     reader.constants.update(origins.constants)
     reader.parameters.update(origins.parameters)
     nodes = [Node(proto, version) for proto in origins.nodes]
+    cells = of_cells(nodes)
     reader.ends = {o.name for o in graph.output}
     wanted = reader.ends | _read(graph) | {name for node in nodes for name in node.inputs}
     problems = [f"{source}: initializer {name!r}: {reason}" for name, reason in unread.items()]
@@ -160,7 +162,7 @@ def _walked(reader: Reader, model: Any, origins: Origins, unread: Mapping[str, s
             lost.update(node.outputs)
             continue
         try:
-            _one(reader, node, budget)
+            _one(reader, node, cells, budget)
         except Refused as reason:
             label = f"{node.type} {node.proto.name!r}" if node.proto.name else f"node {k}, {node.type}"
             problems.append(f"{source}: {label}: {reason}")
@@ -175,7 +177,7 @@ def _trains(node: Node) -> bool:
     return node.type == "Dropout" or (node.type == "BatchNormalization" and in_training(node))
 
 
-def _one(reader: Reader, node: Node, budget: Budget) -> None:
+def _one(reader: Reader, node: Node, cells: Collection[str], budget: Budget) -> None:
     if node.proto.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of the domain {node.proto.domain!r} are not ONNX's own")
     if node.type in RANDOM:
@@ -185,6 +187,8 @@ def _one(reader: Reader, node: Node, budget: Budget) -> None:
         reader.constants[node.outputs[0]] = np.array(shape, np.int64)
     elif _of_constants(reader, node) and (node.type in FOLDED or node.type not in OPS):
         _fold(reader, node, budget)
+    elif node.outputs[0] in cells and follow(reader, node, budget):
+        return
     elif node.type not in OPS:
         raise Refused(f"minidnn has no layers for it; it has for {few(sorted(OPS), 60)}")
     else:

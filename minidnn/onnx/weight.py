@@ -15,19 +15,30 @@ import numpy as np
 from minidnn.layers.base import Shape
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Another order of rows: which row comes at each place."""
+
+    places: tuple[int, ...]
+
+
+Turn = tuple[Shape, "tuple[int, ...] | Rows"]
+
+
 @dataclass(frozen=True, eq=False)
 class Weight:
     """The numbers of a value.
 
     name:    of the parameter, or of the constant
     trained: whether it is a parameter
-    turns:   the transpositions that led from the parameter to these numbers, each with the shape that it transposed
+    turns:   what led from the parameter to these numbers: transpositions, and other orders of rows (pieces.py); each
+             with the shape that it turned
     """
 
     numbers: np.ndarray
     name: str
     trained: bool
-    turns: tuple[tuple[Shape, tuple[int, ...]], ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -49,7 +60,12 @@ class Weight:
         if long == sorted(long):  # no element moves
             return replace(self, numbers=numbers)
         before, turned = self.turns[-1] if self.turns else ((), ())
-        if turned and self.shape == tuple(before[a] for a in turned) and [turned[a] for a in order] == sorted(order):
+        if (
+            isinstance(turned, tuple)
+            and turned
+            and self.shape == tuple(before[a] for a in turned)
+            and [turned[a] for a in order] == sorted(order)
+        ):
             return replace(self, numbers=numbers, turns=self.turns[:-1])
         return replace(self, numbers=numbers, turns=(*self.turns, (self.shape, order)))
 
@@ -71,7 +87,9 @@ class Weight:
         """The place in the parameter of each element, one after another."""
         result = np.arange(self.size)
         for shape, order in self.turns:
-            result = result.reshape(shape).transpose(order).reshape(-1)
+            before = result.reshape(shape)
+            after = before[list(order.places)] if isinstance(order, Rows) else before.transpose(order)
+            result = after.reshape(-1)
         return result
 
 

@@ -60,6 +60,7 @@ class RecurrentParameter(Message):
     bias_filler: FillerParameter = field(3, FillerParameter())
     debug_info: bool = field(4, False, obeyed=False)
     expose_hidden: bool = field(5, False)
+    hidden_bias: bool = field(OURS, False)  # of LSTM; a GRU has it always
 
 
 class EmbedParameter(Message):

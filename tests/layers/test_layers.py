@@ -259,6 +259,8 @@ def test_sources():
          [(4, 2, 5), (1, 2, 3)], "got 2 bottoms; expected 3 to 5: x, cont, x_static, h_0, c_0, where"),
         ("type: GRU, bottom: [a, b], top: d, recurrent_param: {num_output: 3, expose_hidden: true}",
          [(4, 2, 5), (1, 2, 3)], "the number of tops is 1; expected 2: h, h_T"),
+        ("type: GRU, bottom: a, top: d, recurrent_param: {num_output: 3, hidden_bias: true}", [(4, 2, 5)],
+         "a GRU always has a bias of the hidden state: leave out hidden_bias"),
         ("type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3}", [(2, 5), (2,)],
          "no bias and no transposed weights: set bias_term: false"),
         ("type: InnerProductWithLoss, bottom: [a, l], top: b, "

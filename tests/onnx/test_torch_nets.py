@@ -12,13 +12,13 @@ pytestmark = pytest.mark.peer("torch", "onnxscript")
 
 NAMES = (
     "vit", "vit_token", "gpt", "bert", "llama", "llama_rms", "convnext", "mixer", "unet", "resnet", "densenet",
-    "mobilenet", "efficientnet", "encoder", "se_resnet",
+    "mobilenet", "efficientnet", "encoder", "se_resnet", "recurrent",
 )  # fmt: skip
 # Files from which PyTorch's own defaults take something out; the call that keeps it is in the message.
 FOLDED = {("bert", "dynamo, eval"), *((name, "script, eval") for name in ("gpt", "bert", "unet"))}
 FOLDED |= {
     (name, how)
-    for name in ("resnet", "mobilenet", "efficientnet", "se_resnet")
+    for name in ("resnet", "mobilenet", "efficientnet", "se_resnet", "recurrent")
     for how in ("dynamo, eval", "script, eval")
 }
 WITHOUT = {("llama_rms", "script"), ("llama_rms", "script, eval")}  # the older exporter has no rms_norm

@@ -296,6 +296,19 @@ class Encoder(nn.Module):
         return self.head(self.encoder(x).mean(1))
 
 
+class Recurrent(nn.Module):
+    """Two layers of an LSTM, then a GRU, and a head for each token."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.lstm = nn.LSTM(WIDTH, 12, num_layers=2, batch_first=True)
+        self.gru, self.head = nn.GRU(12, WIDTH, batch_first=True), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, x):
+        return self.head(self.gru(self.lstm(self.words(x))[0])[0])
+
+
 def resnet(squeeze=False):
     blocks = Residual(8, 8, 1, squeeze), Residual(8, WIDTH, 2, squeeze)
     return Pooled(nn.Sequential(ConvBN(3, 8), nn.MaxPool2d(3, 2, 1), *blocks), WIDTH)
@@ -335,5 +348,6 @@ NETS = {
     "mobilenet": lambda: (inverted(nn.ReLU6, False, 0.2), image(), 5),
     "efficientnet": lambda: (inverted(nn.SiLU, True, 0.2), image(), 5),
     "encoder": lambda: (Encoder(), (torch.randn(BATCH, TOKENS, WIDTH),), 5),
+    "recurrent": lambda: (Recurrent(), tokens(), WORDS),
     "se_resnet": lambda: (resnet(True), image(), 5),
 }

@@ -31,7 +31,7 @@ def recurrent(w: Writer, node: Node) -> None:
     def gates(name: str) -> np.ndarray:
         return ordered(layer.type, constant(w.of(node, name))).numbers
 
-    hidden = gates("b_hidden") if layer.type == "GRU" else np.zeros_like(w.of(node, "b"))
+    hidden = gates("b_hidden") if any(p.name == "b_hidden" for p in node.parameters) else np.zeros_like(w.of(node, "b"))
     both = np.concatenate([gates("b"), hidden])
     weights = [w.initializer(node, name, gates(name)[None]) for name in ("w", "w_hidden")]
     more = {"linear_before_reset": 1} if layer.type == "GRU" else {}

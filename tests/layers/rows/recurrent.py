@@ -106,6 +106,14 @@ ROWS = {
         "type: LSTM, bottom: a, top: b, recurrent_param: {num_output: 3}", [(4, 2, 5)], [(4, 2, 3)], OPS,
         of_torch("LSTM", (0, 1, 3, 2)), blobs=[(12, 5), (12,), (12, 3)], flops=2 * 4 * 2 * 5 * 12,
     ),
+    "lstm with two biases": Row(
+        "type: LSTM, bottom: a, top: b, recurrent_param: {num_output: 3, hidden_bias: true}", [(4, 2, 5)], [(4, 2, 3)],
+        [
+            OPS[0], "broadcast.add: z b_hidden -> z_biased", "recurrent.forward: z_biased w_hidden -> y0 gates cells",
+            *OPS[2:5], "inner_product.backward_bias: dz -> db_hidden", *OPS[5:],
+        ],
+        of_torch("LSTM", (0, 1, 3, 2)), blobs=[(12, 5), (12,), (12, 3), (12,)],
+    ),
     "lstm with all bottoms and tops": Row(
         "type: LSTM, bottom: [a, b, c, d, e], top: [f, g, h], recurrent_param: {num_output: 3, expose_hidden: true}",
         [(5, 4, 2, 3), (5, 4), (4, 7), (1, 4, 3), (1, 4, 3)], [(5, 4, 3), (1, 4, 3), (1, 4, 3)], ALL_OF_LSTM,
