@@ -144,6 +144,8 @@ def _float32(op: Op) -> tuple[str, ...]:
         return tuple(t.name for t in op.tensors if t not in gradients)
     if op.kind == "cast.forward_multi_tensor":
         return tuple(t.name for t in op.reads)
+    if op.family == "recurrent":  # LSTM's cells
+        return tuple(t.name for name, t in op.attrs.named(op.reads, op.writes).items() if name == "cells")
     return FLOAT32.get(op.kind, ())
 
 
@@ -171,6 +173,8 @@ def allowed(e: Example, written: Tensor, precision: Precision, launches: int = 1
         return 0.0
     cudnn = e.op.kind in OF_CUDNN
     float32 = (TF32 if precision.tf32 else CUDNN) if cudnn else OURS
+    if e.op.family == "recurrent" and precision.format in HALF:  # a step goes on with what the one before has stored
+        return 2 * e.op.reads[0].shape[0] * HALF_SPACING[precision.format] + float32
     if written.dtype not in HALF:
         return float32
     halves = WINOGRAD if cudnn else ROUNDINGS.get(e.op.kind, 1)
