@@ -31,6 +31,9 @@ def norms(m: Maker) -> Iterator[Example]:
         note = f"threshold {threshold}, {good} good steps, {ranks} ranks"
         reads = [np.float32([1024, good]), np.float32([0.5]), sums]
         yield m.example("gradient.unscale", reads, [0, (1,)], a, note=note)
+    a = attrs(threshold=1.0, blocks=Blocks((5000, 1, 5000), 2), period=5, most=2.0**24, least=2.0**-24)
+    reads = [np.float32([1024, 3]), np.float32([0.5]), m.random.random(2 * 10001)]
+    yield m.example("gradient.unscale", reads, [0, (1,)], a, note="many blocks")
 
 
 def squared(m: Maker, xs: list[np.ndarray], note: str = "") -> Example:

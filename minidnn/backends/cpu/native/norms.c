@@ -1,4 +1,4 @@
-/* Sums of squares by blocks, clipping, and the ratios of LARS and LAMB. */
+/* Sums of squares by blocks, clipping, the loss's scale, and the ratios of LARS and LAMB. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,13 +26,47 @@ typedef struct {
 } Norm;
 MIRRORED(norm, Norm)
 
-/* The factor that scales the norm down to the threshold; 1 if it is not above. `counts`: each tensor's blocks. */
-void norms_clip(const int64_t *counts, const Norm *g, const double *sums, float *factor) {
+/* The norm of all tensors. `counts`: each tensor's blocks. */
+static double norm_of(const int64_t *counts, const Norm *g, const double *sums) {
     double total = 0;
     for (int64_t i = 0, first = 0; i < g->tensors; first += counts[i], i++)
         total += total_squares(sums, g->ranks, g->row, first, counts[i]);
-    const double norm = sqrt(total);
+    return sqrt(total);
+}
+
+/* The factor that scales the norm down to the threshold; 1 if it is not above. */
+void norms_clip(const int64_t *counts, const Norm *g, const double *sums, float *factor) {
+    const double norm = norm_of(counts, g, sums);
     *factor = norm > g->threshold ? g->threshold / norm : 1;
+}
+
+/* For the loss's scale. */
+typedef struct {
+    Norm norm; /* a threshold below 0: nothing is clipped */
+    int64_t period;
+    float most, least;
+} Unscale;
+MIRRORED(unscale, Unscale)
+
+/* The factor that undoes the scale and clips; it is NaN if the step does not count. `state`: the scale, and the good
+ * steps since it changed. */
+void norms_unscale(const int64_t *counts, const Unscale *g, const double *sums, const float *objective, const float *from,
+                   float *state, float *factor) {
+    const float scale = from[0], good = from[1];
+    const double norm = norm_of(counts, &g->norm, sums) / scale, threshold = g->norm.threshold;
+    *factor = (threshold >= 0 && norm > threshold ? threshold / norm : 1) / scale;
+    state[0] = scale;
+    state[1] = good;
+    if (!isfinite(*objective)) return;
+    if (isfinite(norm)) {
+        const int due = good + 1 >= g->period;
+        if (due && scale * 2 <= g->most) state[0] = scale * 2;
+        state[1] = due ? 0 : good + 1;
+    } else if (scale / 2 >= g->least) {
+        state[0] = scale / 2;
+        state[1] = 0;
+        *factor = NAN;
+    }
 }
 
 /* For the ratio of a weight. */

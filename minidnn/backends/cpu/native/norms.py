@@ -1,9 +1,9 @@
-"""Sums of squares by blocks, clipping, and the ratios of LARS and LAMB (norms.c)."""
+"""Sums of squares by blocks, clipping, the loss's scale, and the ratios of LARS and LAMB (norms.c)."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -26,6 +26,16 @@ class Norm(Mirrored):
     twin = "norm"
 
     _fields_ = (*((name, ctypes.c_int64) for name in ("tensors", "ranks", "row")), ("threshold", ctypes.c_double))
+
+
+class Unscale(Mirrored):
+    twin = "unscale"
+
+    _fields_ = (
+        ("norm", Norm),
+        ("period", ctypes.c_int64),
+        *((name, ctypes.c_float) for name in ("most", "least")),
+    )
 
 
 class Ratio(Mirrored):
@@ -54,15 +64,35 @@ def gradient_squares(native: Native, op: Op) -> list[Recipe]:
 def gradient_clip(native: Native, op: Op) -> list[Recipe]:
     """One recipe for sums -> factor: the factor, at most 1, that scales the gradients' common L2 norm down to the
     threshold."""
-    blocks = op.attrs.blocks
-    g = Norm(len(blocks.counts), blocks.ranks, sum(blocks.counts), op.attrs.threshold)
-    counts = (ctypes.c_int64 * len(blocks.counts))(*blocks.counts)
-    run = partial(native.function("norms_clip"), counts)  # the call holds them
+    g, run = _norm(op), _with_counts(native, op, "norms_clip")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         return [bound(run, g, address(reads[0]), address(writes[0]))]
 
     return [plain(bind, NAME)]
+
+
+def gradient_unscale(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for state objective sums -> state factor. The factor undoes the loss scale and clips."""
+    a, run = op.attrs, _with_counts(native, op, "norms_unscale")
+    g = Unscale(_norm(op), a.period, a.most, a.least)
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        state, objective, sums = map(address, reads)
+        return [bound(run, g, sums, objective, state, *map(address, writes))]
+
+    return [plain(bind, NAME)]
+
+
+def _norm(op: Op) -> Norm:
+    blocks = op.attrs.blocks
+    return Norm(len(blocks.counts), blocks.ranks, sum(blocks.counts), op.attrs.threshold)
+
+
+def _with_counts(native: Native, op: Op, name: str) -> Callable[..., None]:
+    """The C function of that name with the number of each tensor's blocks, which the call holds."""
+    counts = op.attrs.blocks.counts
+    return partial(native.function(name), (ctypes.c_int64 * len(counts))(*counts))
 
 
 def ratio(native: Native, op: Op) -> list[Recipe]:
@@ -84,6 +114,7 @@ def ratio(native: Native, op: Op) -> list[Recipe]:
 FIRST = {
     "gradient.squares": gradient_squares,
     "gradient.clip": gradient_clip,
+    "gradient.unscale": gradient_unscale,
     "lars.ratio": ratio,
     "lamb.ratio": ratio,
 }

@@ -57,6 +57,17 @@ def fill(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     return [plain(bind, "numpy")]
 
 
+def cast(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for x scale -> y = scale x, and for x -> y = x."""
+    if len(op.reads) == 1:
+        return copy(dnnl, op)
+
+    def bind(reads, writes, _):
+        return [partial(np.multiply, flat(reads[0]), reads[1][:1], out=flat(writes[0]))]
+
+    return [plain(bind, "numpy")]
+
+
 def copy(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """One recipe for x -> y = x."""
     return [plain(lambda reads, writes, _: copied(reads[0], writes[0]))]
@@ -151,4 +162,5 @@ KINDS = {
     "gradient.add": add,
     "gradient.fill": fill,
     "identity.forward": copy,
+    "cast.backward": cast,
 }
