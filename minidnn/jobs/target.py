@@ -93,7 +93,7 @@ class OnDevice:
 
     def has(self, format: str, programs: Callable[[], Sequence[Program]]) -> bool:
         with suppress(InvalidFormat):
-            for op in (op for program in programs() for op in program.ops):
+            for op in (op for program in programs() for op in program.ops if not op.on_net):
                 self.device.algorithms(op)
             return True
         return False

@@ -44,9 +44,9 @@ LACKS = {  # package -> family -> why it has no file
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"channels", "device", "multi_tensor", "kernels", "products", "squares"},
-    "cpu": {"device", "forks", "layout", "recipe"},
+    "cpu": {"device", "forks", "half", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
-    "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
+    "cpu.native": {"binding", "convert", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cuda": {
         "api",
         "at_hand",
@@ -68,7 +68,7 @@ OTHERS = {  # folder -> its files that are no family's
 SOURCES = {  # pattern of sources -> families without one, and those of other names
     "cpu/native/*.c": (
         {"samples", "convolution"},
-        {"copy", "depthwise", "depthwise_filter", "implicit_gemm", "winograd3", "winograd5"},
+        {"convert", "copy", "depthwise", "depthwise_filter", "implicit_gemm", "winograd3", "winograd5"},
     ),
     "cuda/kernels/*.cu": (
         {"convolution", "inner_product", "bias", "linear_loss"},

@@ -39,12 +39,13 @@ def main() -> int:
                 failed += allocates(f"{e.name} by {algorithm}", call, counter)
                 calls += 1
     print(f"{calls} prepared calls")
-    for net in ("lenet", "residual", "inception") if device.native else ():  # else the reference's kernels allocate
+    nets = ("lenet", "float32"), ("residual", "float32"), ("inception", "float32"), ("residual", "float16")
+    for net, format in nets if device.native else ():  # else the reference's kernels allocate
         for policy in ("baseline:m", "vdnn_all:m"):
-            with machine(net, device, policy) as made:
+            with machine(net, device, policy, format=format) as made:
                 made.step("TRAIN")
                 feed(made, 1)
-                failed += allocates(f"a step of {net} under {policy}", partial(made.step, "TRAIN"), counter)
+                failed += allocates(f"a step of {net} under {policy} in {format}", partial(made.step, "TRAIN"), counter)
     print(f"{failed} of them allocate 4 KiB or more at once")
     return 1 if failed else 0
 

@@ -1,5 +1,5 @@
 """Networks in 16 bits with float32 master weights: what is stored as what, that training stays near float32's, and that
-policies change no bit. (The cuda backend's kernels in these formats: test_formats.py.)"""
+policies change no bit. (The kernels in these formats: test_half.py of the cpu backend, test_formats.py of cuda's.)"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import minidnn
 from minidnn import formats
+from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.reference import KERNELS, ReferenceDevice, bound
 from minidnn.cli.main import main
 from minidnn.costs import estimate
@@ -30,7 +31,7 @@ from tests.support.cuda.host import COMPILER, HostCuda
 from tests.support.op_examples import Maker, attrs, run, summed
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
-from tests.support.slow import quick_are
+from tests.support.slow import quick_are, usual_are
 
 HALF = [
     pytest.param("bfloat16", marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="no ml_dtypes")),
@@ -172,15 +173,16 @@ def test_bit_identical_to_baseline(net, policy, format):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", usual_are(["reference"], ["reference", "cpu"]))
 @pytest.mark.parametrize("format", HALF)
 @pytest.mark.parametrize("net", ["chain", "residual", "inception", "lenet"])
-def test_trains_nearly_as_float32_does(net, format):
+def test_trains_nearly_as_float32_does(net, format, device):
     random = np.random.default_rng(7)
     data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
 
     def losses(format: str) -> list[float]:
         with minidnn.Solver(
-            minidnn.load(NET_FILES / f"{net}.yaml"), device="reference", format=format, seed=3, data=data, base_lr=0.01,
+            minidnn.load(NET_FILES / f"{net}.yaml"), device=device, format=format, seed=3, data=data, base_lr=0.01,
             momentum=0.9, weight_decay=5e-4, iter_size=2, clip_gradients=5.0, minidnn={"loss_scale": 256},
         ) as solver:  # fmt: skip
             found = [solver.step().loss for _ in range(6)]
@@ -243,34 +245,30 @@ layer:
     assert np.abs(ends[0]).max() > 0.01 and np.abs(ends[1] - ends[0]).max() < 0.02 * np.abs(ends[0]).max()
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize("format", HALF)
-def test_what_a_session_says_is_float32(format):
+def test_what_a_session_says_is_float32(format, device):
     x = np.random.default_rng(0).standard_normal((5, 3, 12, 12)).astype(np.float32)
     net = minidnn.load(NET_FILES / "lenet.yaml")
-    with minidnn.Session(net, device="reference", format=format, keep=["conv1"]) as session:
+    with minidnn.Session(net, device=device, format=format, keep=["conv1"]) as session:
         got = session.forward(x)["ip2"]
         assert session.read("conv1", "TEST").dtype == np.float32
-    with minidnn.Session(net, device="reference") as session:
+    with minidnn.Session(net, device=device) as session:
         want = session.forward(x)["ip2"]
     assert got.dtype == np.float32
     assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
-
-
-def test_the_cpu_refuses_what_it_cannot_do():
-    with pytest.raises(InvalidFormat, match="cpu backend computes in float32, not in float16: use --format float32"):
-        minidnn.Session(minidnn.load(NET_FILES / "lenet.yaml"), device="cpu", format="float16")
 
 
 # ---- the scale of the loss
 
 
 def unscaled(state, gradients, objective=1.0, threshold=-1.0, period=3, least=2.0**-24):
-    """(the next state, the factor) by the reference, and by the cuda backend's kernel where g++ can run it."""
+    """(the next state, the factor) by the reference, the cpu, and the cuda backend's kernel where g++ can run it."""
     blocks, sums = summed([np.asarray(g, np.float16) for g in gradients])
     a = attrs(threshold=threshold, blocks=blocks, period=period, most=2.0**24, least=least)
     reads = [np.float32(state), np.float32([objective]), sums]
     e = Maker(0).example("gradient.unscale", reads, [0, (1,)], a)
-    devices = [ReferenceDevice(), *([HostCuda()] if COMPILER else [])]
+    devices = [ReferenceDevice(), CpuDevice(), *([HostCuda()] if COMPILER else [])]
     found = [run(device, e, device.algorithms(e.op)[0]) for device in devices]
     for other in found[1:]:
         assert np.array_equal(other[0], found[0][0]), "the state is exact"
@@ -358,8 +356,9 @@ def test_gradients_too_small_for_float16_are_kept_by_the_scale():
     assert size > 0 and np.abs(scaled - want).max() < 0.01 * size < np.abs(lost - want).max()
 
 
-def test_a_run_resumed_is_the_run(tmp_path):
-    options = {"snapshot_prefix": str(tmp_path / "run"), "iter_size": 2, "clip_gradients": 5.0}
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_run_resumed_is_the_run(device, tmp_path):
+    options = {"device": device, "snapshot_prefix": str(tmp_path / "run"), "iter_size": 2, "clip_gradients": 5.0}
     options |= {"minidnn": {"loss_scale": 2.0**22}}
     with solver("lenet", **options) as s:
         s.step(3)
@@ -374,8 +373,9 @@ def test_a_run_resumed_is_the_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_policies_change_no_bit_where_all_updates_come_last():
-    options = {"iter_size": 2, "clip_gradients": 1.0}
+@pytest.mark.parametrize("device", usual_are(["cpu"], ["reference", "cpu"]))
+def test_policies_change_no_bit_where_all_updates_come_last(device):
+    options = {"device": device, "iter_size": 2, "clip_gradients": 1.0}
     values = []
     for policy in ("baseline:m", "vdnn_all:m", "liveness:m"):
         with solver("residual", policy=policy, debug=policy != "baseline:m", **options) as s:
@@ -390,17 +390,6 @@ def test_policies_change_no_bit_where_all_updates_come_last():
 
 DIGITS = str(Path(minidnn.__file__).parent / "models" / "digits_solver.yaml")
 LENET = str(Path(minidnn.__file__).parent / "models" / "digits_lenet.yaml")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["train", DIGITS], ["plan", LENET], ["compare", LENET], ["time", DIGITS], ["profile", LENET]],
-)  # fmt: skip
-def test_the_cpu_refuses_in_one_line(command, capsys):
-    assert main([*command, "--format", "float16"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("minidnn: the cpu backend computes in float32, not in float16: use --format float32")
-    assert captured.err.count("\n") == 1 and not captured.out
 
 
 def test_plans_say_the_format_and_what_it_saves(capsys):

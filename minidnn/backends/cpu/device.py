@@ -15,14 +15,14 @@ import numpy as np
 
 from minidnn.backends import layout, parts, reference
 from minidnn.backends.choice import choose
-from minidnn.backends.cpu import forks, native, onednn
-from minidnn.backends.cpu.native import activation, copy
+from minidnn.backends.cpu import forks, half, native, onednn
+from minidnn.backends.cpu.layout import flat
+from minidnn.backends.cpu.native import activation, convert, copy
 from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.onednn.library import Unavailable, load
-from minidnn.backends.cpu.recipe import Call, Recipe, plain
+from minidnn.backends.cpu.recipe import Call, Recipe, chained, plain
 from minidnn.compiled import NotCompiled
-from minidnn.formats import HALF, InvalidFormat
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
 from minidnn.memory.execution.runtime import Runtime
@@ -101,23 +101,22 @@ class CpuDevice(Device):
             return parts.prepared(self, op, algorithm, views, workspace, rows)
         recipe = choose(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
         steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
-        return _chain(steps)
+        return chained(steps)
 
     def recipes(self, op: Op) -> list[Recipe]:
         """The op's recipes, the default first; never empty. They are made once per kind, attributes and shapes, so that
         the repeated layers of a deep net share generated code.
 
-        Raises InvalidFormat for 16-bit tensors, `reference.TooLarge` for sizes that oneDNN refuses, and
-        `reference.NoKernel` for a kind that neither this backend nor the reference has."""
-        if half := next((t.dtype for t in op.tensors if t.dtype in HALF), None):
-            raise InvalidFormat(
-                f"the cpu backend computes in float32, not in {half}: use --format float32, or --device cuda, or, slow "
-                "but on any machine, --device reference; to plan without a device, --gpu NAME"
-            )
+        Raises `reference.TooLarge` for sizes that oneDNN refuses, and `reference.NoKernel` for a kind that neither this
+        backend nor the reference has."""
         if self.dnnl is None:
             return [_reference(op)]
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
-        if key not in self._recipes:
+        if half.halved(op):
+            key += half.pattern(op)
+            if key not in self._recipes:
+                self._recipes[key] = half.recipes(self.recipes, self._convert, op)
+        elif key not in self._recipes:
             if self.dnnl.use_threads:
                 self.dnnl.use_threads()  # oneDNN generates kernels for the number of threads that is set now
             own = self._own(native.FIRST, op)
@@ -148,6 +147,12 @@ class CpuDevice(Device):
         """The recipes by our own kernels, from FIRST or MORE of native/."""
         return table[op.kind](self.native, op) if self.native and op.kind in table else []
 
+    def _convert(self, source: np.ndarray, target: np.ndarray) -> Call:
+        """A call that converts float32 to 16 bits or back."""
+        if self.native is None:
+            return partial(np.copyto, flat(target), flat(source), casting="unsafe")
+        return convert.conversion(self.native, source, target)
+
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for this fused op (programs/fusion/): never without our own kernels."""
         if self.native is None:
@@ -172,15 +177,3 @@ def _reference(op: Op) -> Recipe:
             f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
         )
     return plain(lambda reads, writes, _: [reference.bound(op, list(reads), list(writes))], REFERENCE)
-
-
-def _chain(steps: list[Call]) -> Call:
-    if len(steps) == 1:
-        return steps[0]
-    every = tuple(steps)
-
-    def call() -> None:
-        for step in every:
-            step()
-
-    return call

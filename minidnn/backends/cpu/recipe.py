@@ -48,3 +48,16 @@ def blocks(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
 def copied(source: np.ndarray, target: np.ndarray) -> list[Call]:
     """The steps that copy source to target; none if both are the same bytes."""
     return [] if address(source) == address(target) else [partial(np.copyto, flat(target), flat(source))]
+
+
+def chained(steps: Sequence[Call]) -> Call:
+    """One call of all steps, in their order."""
+    if len(steps) == 1:
+        return steps[0]
+    every = tuple(steps)
+
+    def call() -> None:
+        for step in every:
+            step()
+
+    return call

@@ -1,0 +1,228 @@
+"""16 bits on the cpu: conversions, each kind beside the reference in the same format, and whole nets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from minidnn import formats
+from minidnn.backends.cpu import CpuDevice, half
+from minidnn.backends.cpu.native.convert import conversion
+from minidnn.backends.reference import ReferenceDevice, bound
+from minidnn.program import Op, Pass, Tensor
+from tests.support.cpu_step import feed, machine, persistent
+from tests.support.op_examples import Example, attrs, bare, compiled, examples, guarded, run
+from tests.support.policies import FEW
+from tests.support.slow import usual_are
+
+pytest.importorskip("ml_dtypes")
+formats.usable("bfloat16")
+
+EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+RELU = attrs(negative_slope=0.0, saved="y")
+CONVOLUTION = attrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=1)
+NETS = ["chain", "residual", "inception", "nested", "lenet", "attention", "blocks", "decoder"]
+LONG = [pytest.mark.slow, pytest.mark.extended]
+SMALL = 1 << 14  # bytes of a block, so that small examples have several
+MOST = 1 << 15  # elements of an example that is quick
+
+
+def stored(e: Example, format: str) -> Example:
+    """The example with its float32 tensors in that format, but for single numbers."""
+    names = {t: replace(t, dtype=format) if t.dtype == "float32" and t.size > 2 else t for t in e.op.tensors}
+    op = replace(
+        e.op,
+        reads=tuple(names[t] for t in e.op.reads),
+        writes=tuple(names[t] for t in e.op.writes),
+        inplace=tuple((names[a], names[b]) for a, b in e.op.inplace if names[a].dtype == names[b].dtype),
+    )
+    return Example(e.name, op, {names[t]: x.astype(names[t].dtype) for t, x in e.data.items()}, e.exact)
+
+
+@cache
+def halves(format: str) -> tuple[Example, ...]:
+    """Examples of every kind that has tensors of 16 bits."""
+    made = [stored(e, format) for e in examples() if e.op.kind != "multi_tensor"]
+    return tuple(e for e in made if half.halved(e.op))
+
+
+def wanted(e: Example) -> list[np.ndarray]:
+    """The example's results by the reference, which rounds each once."""
+    arrays = {t: x.copy() for t, x in e.data.items()}
+    for t in e.op.writes:
+        arrays.setdefault(t, np.zeros(t.shape, t.dtype))
+    bound(e.op, [arrays[t] for t in e.op.reads], [arrays[t] for t in e.op.writes])()
+    return [arrays[t] for t in e.op.writes]
+
+
+def near(got: np.ndarray, want: np.ndarray, format: str) -> bool:
+    """Whether results are equal but for the order of float32 sums, and so for the last bit of 16."""
+    if got.dtype.kind in "iub":
+        return np.array_equal(got, want)
+    spacing = 2 * EPSILON[format] if str(got.dtype) == format else 2e-5
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    ordinary = np.isfinite(w)
+    most = np.abs(w[ordinary]).max(initial=1e-3 if str(got.dtype) == format else 1.0)
+    return bool(np.array_equal(ordinary, np.isfinite(g)) and (np.abs(g - w)[ordinary] <= spacing * most).all())
+
+
+# ---- conversions
+
+
+@pytest.mark.parametrize("format", EPSILON)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_number_of_16_bits_is_widened_and_comes_back(format, threads):
+    device = compiled(threads)
+    x = np.arange(1 << 16, dtype=np.uint16).view(format)
+    wide, back = np.zeros(x.size, np.float32), np.zeros_like(x)
+    conversion(device.native, x, wide)()
+    conversion(device.native, wide, back)()
+    want, ordinary = x.astype(np.float32), ~np.isnan(x.astype(np.float32))
+    assert wide[ordinary].tobytes() == want[ordinary].tobytes() and np.isnan(wide[~ordinary]).all()
+    assert back[ordinary].tobytes() == x[ordinary].tobytes() and np.isnan(back[~ordinary].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("format", EPSILON)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_float32_is_rounded_to_nearest_and_ties_to_even(format):
+    """Numbers of 16 bits, the middle between two of them, and their neighbours; and of every length of a rest."""
+    device = compiled(2)
+    one = np.arange(1 << 16, dtype=np.uint16).view(format).astype(np.float32).view(np.uint32)
+    shift = 16 if format == "bfloat16" else 13
+    x = (one[:, None] + np.uint32([0, 1, 2 ** (shift - 1) - 1, 2 ** (shift - 1), 2 ** (shift - 1) + 1])).reshape(-1)
+    below = np.float32(2.0**-24) * np.linspace(0, 3, 97, dtype=np.float32)  # the least numbers of float16
+    x = np.concatenate([x.view(np.float32), below, -below])
+    for values in (x, *(x[10:][:n] for n in range(1, 34))):
+        got, want = np.zeros(values.size, format), values.astype(format)
+        conversion(device.native, values.copy(), got)()
+        ordinary = ~np.isnan(values)
+        assert got[ordinary].tobytes() == want[ordinary].tobytes()
+        assert np.isnan(got[~ordinary].astype(np.float32)).all()
+
+
+# ---- kinds
+
+
+def _kinds() -> list[str]:
+    return sorted({e.op.kind for e in halves("float16")})
+
+
+def _some(format: str, which: str) -> list[Example]:
+    """The first example of each kind, or the other small ones, or the large ones."""
+    firsts = {e.op.kind: e for e in reversed(halves(format)) if _elements(e) <= MOST}
+    if which == "first":
+        return list(firsts.values())
+    return [e for e in halves(format) if (_elements(e) > MOST) == (which == "large") and e is not firsts.get(e.op.kind)]
+
+
+def _elements(e: Example) -> int:
+    return sum(t.size for t in e.op.tensors)
+
+
+@pytest.mark.parametrize("format", EPSILON)
+@pytest.mark.parametrize("which", ["first", *(pytest.param(name, marks=LONG) for name in ("small", "large"))])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_each_kind_is_the_reference_s_in_that_format(format, which, monkeypatch):
+    """Whether in blocks or at once, in place or not, and within its workspace."""
+    monkeypatch.setattr(half, "LEAST", SMALL)
+    device, blocks = CpuDevice(), 0
+    for e in _some(format, which):
+        if "hard_sigmoid" in e.name:  # its slope has jumps, and 16 bits hit them
+            continue
+        want = wanted(e)
+        for algorithm in device.algorithms(e.op):
+            for together in (False, True) if e.op.inplace else (False,):
+                got = run(device, e, algorithm, together=together)
+                for t, g, w in zip(e.op.writes, got, want, strict=True):
+                    assert near(g, w, format), f"{e.name} by {algorithm}: {t.name}, in place: {together}"
+            assert guarded(device, e, algorithm), e.name
+            whole = sum(t.size * 4 for t in e.op.tensors if t.dtype == format)
+            blocks += algorithm.workspace < whole // 2
+    assert blocks or which == "first", "some ops run in blocks"
+
+
+@pytest.mark.slow
+@pytest.mark.extended
+@pytest.mark.parametrize("format", EPSILON)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_same_bits_for_any_number_of_threads(format):
+    one, *others = (compiled(n) for n in (1, 2, 3))
+    for e in _some(format, "large"):
+        want = run(one, e, one.algorithms(e.op)[0])
+        for device in others:
+            got = run(device, e, device.algorithms(e.op)[0])
+            assert [a.tobytes() for a in got] == [a.tobytes() for a in want], f"{e.name}: {device.threads} threads"
+
+
+def test_an_op_that_reads_a_tensor_twice_shares_no_recipe_with_one_that_reads_two():
+    device = CpuDevice()
+    a, b, y = (Tensor(name, (3, 5), "float16") for name in "aby")
+    results = []
+    for reads in ((a, a), (a, b)):
+        op = Op("add", "gradient.add", "l", Pass.BACKWARD, reads, (y,))
+        data = {a: np.full((3, 5), 1, np.float16), b: np.full((3, 5), 2, np.float16)}
+        e = Example("add", op, {t: data[t] for t in reads})
+        results.append(float(run(device, e, device.algorithms(op)[0])[0][0, 0]))
+    assert results == [2, 3]
+
+
+def test_blocks_have_a_small_part_of_the_op_s_bytes():
+    """A ReLU of 64 MiB needs 4 MiB besides, and no more with more rows; a convolution's filter is read as a whole."""
+    device = CpuDevice()
+    x, y = (Tensor(name, (64, 64, 64, 64), "float16") for name in "xy")
+    relu = Op("relu", "relu.forward", "l", Pass.FORWARD, (x,), (y,), RELU)
+    assert max(a.workspace for a in device.algorithms(relu)) <= half.MOST < x.nbytes // 4
+    w = Tensor("w", (64, 64, 3, 3), "float16")
+    conv = Op("conv", "convolution.forward", "l", Pass.FORWARD, (x, w), (y,), CONVOLUTION)
+    least = min(a.workspace for a in device.algorithms(conv))
+    assert least <= half.MOST + 2 * 4 * w.size + (1 << 20) < x.nbytes // 4
+
+
+def test_without_our_kernels_numpy_converts():
+    device = bare()
+    for e in halves("bfloat16"):
+        if e.op.kind in ("relu.forward", "softmax.forward") and _elements(e) <= MOST:
+            (want,), (got, *_) = wanted(e)[:1], run(device, e, device.algorithms(e.op)[0])
+            assert near(got, want, "bfloat16"), e.name
+
+
+# ---- nets
+
+
+def trained(net: str, device, policy: str, format: str, steps: int = 4, **options) -> dict[str, np.ndarray]:
+    with machine(net, device, policy, format=format, **options) as m:
+        for k in range(steps):
+            feed(m, k)
+            m.step("TRAIN")
+        assert all(np.isfinite(v).all() for v in persistent(m).values())
+        return persistent(m)
+
+
+@cache
+def baseline(net: str, algorithms: str, format: str) -> dict[str, np.ndarray]:
+    return trained(net, CpuDevice(), f"baseline:{algorithms}", format)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", EPSILON)
+@pytest.mark.parametrize("net", usual_are(["residual", "attention"], NETS))
+def test_trains_as_the_reference_does(net, format):
+    want, got = trained(net, ReferenceDevice(), "baseline:m", format), baseline(net, "m", format)
+    assert want.keys() == got.keys() and {v.dtype for v in got.values()} == {np.dtype("float32")}
+    for name in want:
+        if ".momentum" in name:  # of a bias before a batch normalization it is the rounding of zero
+            continue
+        scale = max(float(np.abs(want[name]).max()), 1e-2)
+        assert np.abs(got[name] - want[name]).max() <= 12 * EPSILON[format] * scale, name
+
+
+@pytest.mark.parametrize("format", EPSILON)
+@pytest.mark.parametrize("policy", FEW)
+@pytest.mark.parametrize("net", ["lenet", *(pytest.param(n, marks=LONG) for n in NETS if n != "lenet")])
+def test_the_same_bytes_under_every_policy(net, policy, format):
+    want = baseline(net, "p" if policy.endswith((":p", "dyn")) else "m", format)
+    got = trained(net, CpuDevice(), policy, format, debug=True)
+    assert [n for n in want if got[n].tobytes() != want[n].tobytes()] == []
