@@ -44,7 +44,7 @@ LACKS = {  # package -> family -> why it has no file
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"channels", "device", "multi_tensor", "kernels", "products", "squares"},
-    "cpu": {"device", "forks", "half", "layout", "recipe"},
+    "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "convert", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cuda": {

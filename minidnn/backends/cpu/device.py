@@ -16,7 +16,6 @@ import numpy as np
 from minidnn.backends import layout, parts, reference
 from minidnn.backends.choice import choose
 from minidnn.backends.cpu import forks, half, native, onednn
-from minidnn.backends.cpu.layout import flat
 from minidnn.backends.cpu.native import activation, convert, copy
 from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
@@ -150,7 +149,7 @@ class CpuDevice(Device):
     def _convert(self, source: np.ndarray, target: np.ndarray) -> Call:
         """A call that converts float32 to 16 bits or back."""
         if self.native is None:
-            return partial(np.copyto, flat(target), flat(source), casting="unsafe")
+            return partial(np.copyto, target, source, casting="unsafe")
         return convert.conversion(self.native, source, target)
 
     def fuses(self, op: Op) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from minidnn import formats
 from minidnn.backends.cpu import CpuDevice, half
+from minidnn.backends.cpu.half import copies
 from minidnn.backends.cpu.native.convert import conversion
 from minidnn.backends.reference import ReferenceDevice, bound
 from minidnn.program import Op, Pass, Tensor
@@ -127,7 +128,8 @@ def _elements(e: Example) -> int:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_each_kind_is_the_reference_s_in_that_format(format, which, monkeypatch):
     """Whether in blocks or at once, in place or not, and within its workspace."""
-    monkeypatch.setattr(half, "LEAST", SMALL)
+    monkeypatch.setattr(copies, "LEAST", SMALL)
+    monkeypatch.setattr(copies, "MOST", 4 * SMALL)
     device, blocks = CpuDevice(), 0
     for e in _some(format, which):
         if "hard_sigmoid" in e.name:  # its slope has jumps, and 16 bits hit them
@@ -174,11 +176,25 @@ def test_blocks_have_a_small_part_of_the_op_s_bytes():
     device = CpuDevice()
     x, y = (Tensor(name, (64, 64, 64, 64), "float16") for name in "xy")
     relu = Op("relu", "relu.forward", "l", Pass.FORWARD, (x,), (y,), RELU)
-    assert max(a.workspace for a in device.algorithms(relu)) <= half.MOST < x.nbytes // 4
+    assert max(a.workspace for a in device.algorithms(relu)) <= copies.MOST < x.nbytes // 4
     w = Tensor("w", (64, 64, 3, 3), "float16")
     conv = Op("conv", "convolution.forward", "l", Pass.FORWARD, (x, w), (y,), CONVOLUTION)
     least = min(a.workspace for a in device.algorithms(conv))
-    assert least <= half.MOST + 2 * 4 * w.size + (1 << 20) < x.nbytes // 4
+    assert least <= copies.MOST + 2 * 4 * w.size + (1 << 20) < x.nbytes // 4
+
+
+@pytest.mark.parametrize("verb", ["forward", "backward_data", "backward_filter"])
+def test_an_inner_product_with_large_weights_needs_a_part_of_them(verb):
+    """As float32 the weights are 24 MiB. They, or their gradient, are converted some outputs at a time."""
+    device, random = CpuDevice(), np.random.default_rng(0)
+    x, w, y = (Tensor(name, s, "float16") for name, s in (("x", (5, 2048)), ("w", (3072, 2048)), ("y", (5, 3072))))
+    given = {t: (random.standard_normal(t.shape) / 8).astype(np.float16) for t in (x, w, y)}
+    reads, written = {"forward": ((x, w), y), "backward_data": ((w, y), x), "backward_filter": ((x, y), w)}[verb]
+    op = Op(verb, f"inner_product.{verb}", "l", Pass.FORWARD, reads, (written,))
+    e = Example(verb, op, {t: given[t] for t in reads})
+    for algorithm in device.algorithms(op):
+        assert algorithm.workspace < 8 << 20
+        assert near(run(device, e, algorithm)[0], wanted(e)[0], "float16")
 
 
 def test_without_our_kernels_numpy_converts():

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.layout import address, physical
 from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call
 
@@ -14,11 +14,15 @@ from minidnn.backends.cpu.recipe import Call
 class Geometry(Mirrored):
     twin = "convert"
 
-    _fields_ = (("size", ctypes.c_int64), ("threads", ctypes.c_int64))
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "width", "from_pitch", "to_pitch", "threads"))
 
 
 def conversion(native: Native, source: np.ndarray, target: np.ndarray) -> Call:
-    """A call that converts `source` to the format of `target`: arrays of one shape, each one run of memory. One of them
-    is float32, the other has 16 bits."""
+    """A call that converts `source` to the format of `target`: arrays of one shape, of which one is float32 and the
+    other has 16 bits. Each is one run of memory, or 2-D with rows that are."""
     run = native.function(f"convert_{source.dtype}_{target.dtype}")
-    return bound(run, Geometry(source.size, native.threads), address(source), address(target))
+    rows, width, pitches = 1, source.size, (0, 0)
+    if not all(physical(t).flags.c_contiguous for t in (source, target)):
+        rows, width = source.shape
+        pitches = source.strides[0] // source.itemsize, target.strides[0] // target.itemsize
+    return bound(run, Geometry(rows, width, *pitches, native.threads), address(source), address(target))
