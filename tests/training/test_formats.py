@@ -451,6 +451,17 @@ layer:
     assert json.loads(capsys.readouterr().out)["format"] == format
 
 
+def test_the_cpu_plans_and_compares_in_16_bits(capsys):
+    """Under a budget that float32 could not keep."""
+    on = ["--device", "cpu", "--costs", "estimated", "--json"]
+    assert main(["plan", LENET, "--policy", "liveness:m", *on]) == 0
+    peak = json.loads(capsys.readouterr().out)["rows"][0]["peak_bytes"]
+    given = ["--format", "float16", "--budget", str(int(0.8 * peak)), "--steps", "2"]
+    assert main(["compare", LENET, *given, "--policies", "liveness:m,vdnn_all:m@4", *on]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == "float16" and [row["identical"] for row in document["rows"]] == [True] * 2
+
+
 @pytest.mark.slow
 def test_profile_measures_in_the_format(capsys, own_cache):
     assert main(["profile", LENET, "--device", "reference", "--format", "float16", "--batch", "2", "--json"]) == 0

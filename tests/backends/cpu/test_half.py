@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,7 +14,7 @@ from minidnn.backends.cpu.native.convert import conversion
 from minidnn.backends.reference import ReferenceDevice, bound
 from minidnn.program import Op, Pass, Tensor
 from tests.support.cpu_step import feed, machine, persistent
-from tests.support.op_examples import Example, attrs, bare, compiled, examples, guarded, run
+from tests.support.op_examples import Example, attrs, bare, compiled, examples, guarded, run, stored
 from tests.support.policies import FEW
 from tests.support.slow import usual_are
 
@@ -31,23 +30,10 @@ SMALL = 1 << 14  # bytes of a block, so that small examples have several
 MOST = 1 << 15  # elements of an example that is quick
 
 
-def stored(e: Example, format: str) -> Example:
-    """The example with its float32 tensors in that format, but for single numbers."""
-    names = {t: replace(t, dtype=format) if t.dtype == "float32" and t.size > 2 else t for t in e.op.tensors}
-    op = replace(
-        e.op,
-        reads=tuple(names[t] for t in e.op.reads),
-        writes=tuple(names[t] for t in e.op.writes),
-        inplace=tuple((names[a], names[b]) for a, b in e.op.inplace if names[a].dtype == names[b].dtype),
-    )
-    return Example(e.name, op, {names[t]: x.astype(names[t].dtype) for t, x in e.data.items()}, e.exact)
-
-
 @cache
 def halves(format: str) -> tuple[Example, ...]:
     """Examples of every kind that has tensors of 16 bits."""
-    made = [stored(e, format) for e in examples() if e.op.kind != "multi_tensor"]
-    return tuple(e for e in made if half.halved(e.op))
+    return tuple(e for e in (stored(e, format) for e in examples()) if half.halved(e.op))
 
 
 def wanted(e: Example) -> list[np.ndarray]:

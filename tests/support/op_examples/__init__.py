@@ -36,13 +36,14 @@ from tests.support.op_examples.normalizations import normalizations, scaled, two
 from tests.support.op_examples.norms import norms, ratios, squared, summed
 from tests.support.op_examples.products import convolutions, products
 from tests.support.op_examples.recurrents import recurrents
+from tests.support.op_examples.stored import stored
 from tests.support.op_examples.updates import kept, merges, micro_batches, ruled, rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
-    "hides", "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "summed",
-    "sums", "together",
+    "hides", "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "stored",
+    "summed", "sums", "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
 OWN = (

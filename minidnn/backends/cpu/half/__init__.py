@@ -12,10 +12,11 @@ holds the copies:
   passes. A parameter's gradient is added up over the blocks in float32, and rounded once
 - *by outputs* (outputs.py): inner products with large weights, all rows of them or one block
 
-How large a block is follows from the op's shapes alone. All other ops are converted as a whole.
+How large a block is follows from the op's shapes alone. Joins and other moves of elements need no copies (moves.py).
+All other ops are converted as a whole.
 """
 
-from minidnn.backends.cpu.half import copies, elements, outputs, rows
+from minidnn.backends.cpu.half import copies, elements, moves, outputs, rows
 from minidnn.backends.cpu.half.copies import Convert, Of, halved, pattern
 from minidnn.backends.cpu.recipe import Recipe
 from minidnn.program import Op
@@ -25,7 +26,7 @@ __all__ = ["halved", "pattern", "recipes"]
 
 def recipes(of: Of, convert: Convert, op: Op) -> list[Recipe]:
     """The recipes of an op with tensors of 16 bits. `of`: those of an op that has none"""
-    for way in (elements.squares, elements.recipes, rows.recipes, outputs.recipes):
+    for way in (moves.recipes, elements.squares, elements.recipes, rows.recipes, outputs.recipes):
         if (result := way(of, convert, op)) is not None:
             return result
     return copies.at_once(of, convert, op)

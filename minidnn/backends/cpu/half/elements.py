@@ -22,7 +22,7 @@ SQUARES = "gradient.squares"
 BY_ELEMENTS = frozenset({
     "relu.forward", "relu.backward", "unary.forward", "unary.backward", "eltwise.forward", "eltwise.forward_relu",
     "eltwise.backward", "gradient.add", "gradient.fill", "gradient.sum", "gradient.sum_relu", "gradient.accumulate",
-    "identity.forward", "cast.backward", "sgd.update", *(f"{rule}.update" for rule in RULES),
+    "cast.backward", "sgd.update", *(f"{rule}.update" for rule in RULES),
 })  # fmt: skip
 
 
