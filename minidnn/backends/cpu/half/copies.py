@@ -65,6 +65,13 @@ def with_tensors(op: Op, to: Mapping[Tensor, Tensor]) -> Op:
     )
 
 
+def alike(made: Mapping[int, Sequence[Recipe]]) -> list[dict[int, Recipe]]:
+    """For each algorithm that every length of a block has: {a length: its recipe}, from {a length: its recipes}."""
+    by_name = {n: {recipe.algorithm.name: recipe for recipe in each} for n, each in made.items()}
+    names = [name for name in next(iter(by_name.values())) if all(name in each for each in by_name.values())]
+    return [{n: each[name] for n, each in by_name.items()} for name in names]
+
+
 def around(convert: Convert, op: Op, inner: Op, recipe: Recipe) -> Recipe:
     """The recipe of `op` by one of `inner`, which is the same op with float32 in the place of some tensors' 16 bits."""
     scratch = Scratch()

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from minidnn.backends.cpu.half.copies import Convert, Of, at_once, block, with_tensors
+from minidnn.backends.cpu.half.copies import Convert, Of, alike, at_once, block, with_tensors
 from minidnn.backends.cpu.layout import flat
 from minidnn.backends.cpu.recipe import Arrays, Call, Recipe
 from minidnn.optimizers import RULES
@@ -40,7 +40,7 @@ def recipes(of: Of, convert: Convert, op: Op) -> list[Recipe] | None:
         n: at_once(of, convert, with_tensors(op, {t: replace(t, shape=(n,)) for t in op.tensors if t.size == size}))
         for n in {last - first for first, last in spans}
     }
-    return [_of_spans(spans, {n: each[i] for n, each in made.items()}, size) for i in range(len(made[count]))]
+    return [_of_spans(spans, each, size) for each in alike(made)]
 
 
 def _of_spans(spans: Sequence[tuple[int, int]], made: Mapping[int, Recipe], size: int) -> Recipe:

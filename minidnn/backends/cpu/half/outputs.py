@@ -14,7 +14,7 @@ import numpy as np
 
 from minidnn.backends import layout
 from minidnn.backends.cpu.half import copies
-from minidnn.backends.cpu.half.copies import Convert, Of, around, widened, with_tensors
+from minidnn.backends.cpu.half.copies import Convert, Of, alike, around, widened, with_tensors
 from minidnn.backends.cpu.recipe import Arrays, Call, Recipe, Scratch
 from minidnn.formats import HALF
 from minidnn.memory.parts.split import ADD
@@ -47,10 +47,7 @@ def recipes(of: Of, convert: Convert, op: Op) -> list[Recipe] | None:
         for n in {last - first for first, last in spans}
     }
     made = {n: of(part) for n, part in parts.items()}
-    return [
-        around(convert, op, mixed, _of_spans(of, convert, mixed, sliced, spans, {n: made[n][i] for n in made}))
-        for i in range(len(next(iter(made.values()))))
-    ]
+    return [around(convert, op, mixed, _of_spans(of, convert, mixed, sliced, spans, each)) for each in alike(made)]
 
 
 def pays(op: Op) -> bool:
