@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from minidnn.nets.define import L, Top
 from minidnn.nets.net import Net
+from minidnn.zoo.pieces import embedded, linear, predicted, windows
 
-SMALL = {"type": "gaussian", "std": 0.02}
 TABLE = "tokens"  # of the embedding, and where it is shared of the head, too
 
 
@@ -19,28 +19,22 @@ class Llama(Net):
         self, batch: int = 1, seq: int = 2048, width: int = 2048, blocks: int = 16, heads: int = 32, kv_heads: int = 8,
         mlp: int = 8192, vocabulary: int = 128256, base: float = 500000.0, tied: bool = True,
     ) -> None:  # fmt: skip
-        source, depth = f"synthetic_tokens:{seq}:classes={vocabulary}", width // heads
-        tokens, label = L.Data(name="data", source=source, batch_size=batch)
-        x = L.Embed(
-            tokens, name="embed", param=[{"name": TABLE}], num_output=width, input_dim=vocabulary, bias_term=False,
-            weight_filler=SMALL,
-        )  # fmt: skip
+        depth = width // heads
+        tokens, label = windows(batch, seq, vocabulary)
+        x = embedded(tokens, TABLE, vocabulary, width)
         for i in range(1, blocks + 1):
             y = _normed(x, f"block{i}/norm1")
-            y = _full(y, f"block{i}/qkv", (heads + 2 * kv_heads) * depth)
+            y = _linear(y, f"block{i}/qkv", (heads + 2 * kv_heads) * depth)
             y = L.RotaryEmbedding(
                 y, name=f"block{i}/turned", in_place=True, num_heads=heads + kv_heads, head_dim=depth, base=base
             )
             y = L.Attention(y, name=f"block{i}/attention", num_heads=heads, num_kv_heads=kv_heads, causal=True)
-            x = L.Eltwise(x, _full(y, f"block{i}/out", width), name=f"block{i}/sum1")
+            x = L.Eltwise(x, _linear(y, f"block{i}/out", width), name=f"block{i}/sum1")
             y = _normed(x, f"block{i}/norm2")
-            gate = L.Swish(_full(y, f"block{i}/gate", mlp), name=f"block{i}/silu", in_place=False)
-            y = L.Eltwise(gate, _full(y, f"block{i}/up", mlp), name=f"block{i}/gated", operation="PROD")
-            x = L.Eltwise(x, _full(y, f"block{i}/down", width), name=f"block{i}/sum2")
-        L.InnerProductWithLoss(
-            _normed(x, "norm"), label, name="loss", param=[{"name": TABLE if tied else "head"}], num_output=vocabulary,
-            axis=2, bias_term=False, weight_filler=SMALL,
-        )  # fmt: skip
+            gate = L.Swish(_linear(y, f"block{i}/gate", mlp), name=f"block{i}/silu", in_place=False)
+            y = L.Eltwise(gate, _linear(y, f"block{i}/up", mlp), name=f"block{i}/gated", operation="PROD")
+            x = L.Eltwise(x, _linear(y, f"block{i}/down", width), name=f"block{i}/sum2")
+        predicted(_normed(x, "norm"), label, TABLE if tied else "head", vocabulary)
 
 
 class Llama8B(Llama):
@@ -58,5 +52,5 @@ def _normed(x: Top, name: str) -> Top:
     return L.Scale(x, name=f"{name}_gain", axis=2, num_axes=-1, in_place=False)
 
 
-def _full(x: Top, name: str, outputs: int) -> Top:
-    return L.InnerProduct(x, name=name, axis=2, num_output=outputs, bias_term=False, weight_filler=SMALL)
+def _linear(x: Top, name: str, outputs: int) -> Top:
+    return linear(x, name, outputs, bias=False)

@@ -10,6 +10,7 @@ from minidnn.nets.define import L, Top
 TRAINED = [{"lr_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]  # as in Caffe's nets: biases learn faster, without decay
 MSRA = {"type": "msra"}
 XAVIER = {"type": "xavier"}
+SMALL = {"type": "gaussian", "std": 0.02}  # of transformers
 TEST = {"phase": "TEST"}
 
 
@@ -26,6 +27,12 @@ def imagenet(batch: int, size: int = 224) -> tuple[Top, Top]:
 def cifar(batch: int) -> tuple[Top, Top]:
     """(images, labels): made-up images of CIFAR-10's shape, (3, 32, 32), in 10 classes."""
     return L.Data(name="data", source="synthetic:3x32x32:classes=10", batch_size=batch)
+
+
+def windows(batch: int, seq: int, vocabulary: int) -> tuple[Top, Top]:
+    """(tokens, labels): made-up windows of `seq` token ids, and the ids that follow them. `tokens:FILE.bin:length=1024`
+    as the `source` line reads your own."""
+    return L.Data(name="data", source=f"synthetic_tokens:{seq}:classes={vocabulary}", batch_size=batch)
 
 
 def scored(scores: Top, label: Top, top5: bool = True) -> None:
@@ -48,3 +55,38 @@ def full(x: Top, name: str, outputs: int, std: float = 0.01) -> Top:
     """A fully connected layer; its first weights are normally distributed."""
     filler = {"type": "gaussian", "std": std}
     return L.InnerProduct(x, name=name, param=TRAINED, num_output=outputs, weight_filler=filler)
+
+
+def linear(x: Top, name: str, outputs: int, bias: bool = True, filler: dict[str, Any] = SMALL) -> Top:
+    """A fully connected layer of each token. x: (N, tokens, width) -> (N, tokens, outputs)."""
+    fields = {} if bias else {"bias_term": False}
+    return L.InnerProduct(x, name=name, axis=2, num_output=outputs, **fields, weight_filler=filler)
+
+
+def embedded(tokens: Top, table: str, vocabulary: int, width: int) -> Top:
+    """The row of `table` of each token: (N, tokens) -> (N, tokens, width)."""
+    return L.Embed(
+        tokens, name="embed", param=[{"name": table}], num_output=width, input_dim=vocabulary, bias_term=False,
+        weight_filler=SMALL,
+    )  # fmt: skip
+
+
+def predicted(x: Top, label: Top, table: str, vocabulary: int) -> None:
+    """Add the end of a language model: the loss of the next tokens. The weights are `table`, maybe the embedding's."""
+    L.InnerProductWithLoss(
+        x, label, name="loss", param=[{"name": table}], num_output=vocabulary, axis=2, bias_term=False,
+        weight_filler=SMALL,
+    )  # fmt: skip
+
+
+def dropped(x: Top, name: str, ratio: float) -> Top:
+    """Dropout in place; x itself at a ratio of 0."""
+    return L.Dropout(x, name=name, in_place=True, dropout_ratio=ratio) if ratio else x
+
+
+def mlp(x: Top, block: str, hidden: int, width: int, tanh: bool = False, filler: dict[str, Any] = SMALL) -> Top:
+    """Two layers with a GELU between them, or with its approximation by tanh."""
+    approximate = {"approximate": "TANH"} if tanh else {}
+    x = linear(x, f"{block}/mlp1", hidden, filler=filler)
+    x = L.GELU(x, name=f"{block}/gelu", **approximate, in_place=False)
+    return linear(x, f"{block}/mlp2", width, filler=filler)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from minidnn.nets.define import L, Top
 from minidnn.nets.net import Net
-from minidnn.zoo.pieces import XAVIER, imagenet, scored
+from minidnn.zoo.pieces import SMALL, XAVIER, imagenet, linear, mlp, scored
 
 
 class ViTSmall(Net):
@@ -21,14 +21,12 @@ class ViTSmall(Net):
         x = L.Convolution(x, name="embed", num_output=width, kernel_size=patch, stride=patch, weight_filler=XAVIER)
         x = L.Reshape(x, name="patches", shape={"dim": [0, 0, -1]})
         x = L.Permute(x, name="tokens", order=[0, 2, 1])
-        x = L.Bias(x, name="positions", axis=1, num_axes=2, filler={"type": "gaussian", "std": 0.02})
+        x = L.Bias(x, name="positions", axis=1, num_axes=2, filler=SMALL)
         for i in range(1, blocks + 1):
             y = L.LayerNorm(x, name=f"block{i}/norm1")
             x = L.Eltwise(x, attention(y, f"block{i}/attention", width, heads), name=f"block{i}/sum1")
             y = L.LayerNorm(x, name=f"block{i}/norm2")
-            y = _full(y, f"block{i}/mlp1", 4 * width)
-            y = L.GELU(y, name=f"block{i}/gelu", in_place=False)
-            x = L.Eltwise(x, _full(y, f"block{i}/mlp2", width), name=f"block{i}/sum2")
+            x = L.Eltwise(x, mlp(y, f"block{i}", 4 * width, width, filler=XAVIER), name=f"block{i}/sum2")
         x = L.LayerNorm(x, name="norm")
         x = L.Permute(x, name="channels", order=[0, 2, 1])
         x = L.Reduction(x, name="mean", operation="MEAN", axis=2)
@@ -37,9 +35,9 @@ class ViTSmall(Net):
 
 def attention(x: Top, name: str, width: int, heads: int) -> Top:
     """Attention of all heads, and a product that mixes them. x: (N, patches, width)."""
-    q, k, v = (_full(x, f"{name}/{part}", width) for part in "qkv")
-    return _full(L.Attention(q, k, v, name=f"{name}/heads", num_heads=heads), f"{name}/out", width)
+    q, k, v = (_linear(x, f"{name}/{part}", width) for part in "qkv")
+    return _linear(L.Attention(q, k, v, name=f"{name}/heads", num_heads=heads), f"{name}/out", width)
 
 
-def _full(x: Top, name: str, outputs: int) -> Top:
-    return L.InnerProduct(x, name=name, axis=2, num_output=outputs, weight_filler=XAVIER)
+def _linear(x: Top, name: str, outputs: int) -> Top:
+    return linear(x, name, outputs, filler=XAVIER)
