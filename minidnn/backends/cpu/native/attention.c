@@ -15,6 +15,7 @@
 
 #include "losses.h"
 #include "mirrored.h"
+#include "philox.h"
 #include "product.h"
 #include "runs.h"
 
@@ -118,29 +119,20 @@ static void hide(const Geometry *g, const Block *b, int64_t first, int64_t keys,
 
 /* ---- dropped probabilities: as in dropout.c, with a row of words for each query, which begins a block of its own */
 
-typedef uint32_t drawn __attribute__((vector_size(LANES * 4)));
-typedef uint64_t products_of __attribute__((vector_size(LANES * 8)));
-
 /* Factors of the probabilities of LANES queries from `row` on, for the four keys from 4 * fourth on. */
 static void factors(const Geometry *g, int64_t row, int64_t fourth, uint32_t iteration, vec out[4]) {
-    drawn a, b, c = iteration - (drawn){0}, d = g->key - (drawn){0};
-    uint32_t low = g->seed_low, high = g->seed_high;
+    uint32_t word[4][LANES];
     for (int i = 0; i < LANES; i++) {
         const uint64_t at = (uint64_t)((row + i) * ((g->keys + 3) / 4) + fourth);
-        a[i] = (uint32_t)at, b[i] = (uint32_t)(at >> 32);
+        word[0][i] = (uint32_t)at, word[1][i] = (uint32_t)(at >> 32);
     }
-    for (int round = 0; round < 10; round++) {
-        const products_of p = __builtin_convertvector(a, products_of) * 0xD2511F53u;
-        const products_of q = __builtin_convertvector(c, products_of) * 0xCD9E8D57u;
-        a = __builtin_convertvector(q >> 32, drawn) ^ b ^ low;
-        c = __builtin_convertvector(p >> 32, drawn) ^ d ^ high;
-        b = __builtin_convertvector(q, drawn);
-        d = __builtin_convertvector(p, drawn);
-        low += 0x9E3779B9u;
-        high += 0xBB67AE85u;
+    const Stream stream = {g->seed_low, g->seed_high, g->key, iteration};
+    philox(LANES, stream, word[0], word[1], word[2], word[3]);
+    for (int i = 0; i < 4; i++) {
+        unsigned_bits w;
+        memcpy(&w, word[i], sizeof w);
+        out[i] = choose((bits)(w >= g->limit), each(g->kept), (vec){0});
     }
-    const drawn word[4] = {a, b, c, d};
-    for (int i = 0; i < 4; i++) out[i] = choose((bits)(word[i] >= g->limit), each(g->kept), (vec){0});
 }
 
 /* Multiplies a tile of probabilities with their factors. With `slopes`, the gradients of these products, which then

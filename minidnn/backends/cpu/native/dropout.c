@@ -1,7 +1,6 @@
-/* Dropout by Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The
- * words are those of backends/philox.py: element i, counted in logical order, takes word i % 4 of block i / 4.
- */
+/* Dropout by Philox: element i, counted in logical order, takes word i % 4 of block i / 4. */
 #include "mirrored.h"
+#include "philox.h"
 #include "pieces.h"
 
 typedef struct {
@@ -15,26 +14,14 @@ MIRRORED(dropout, Geometry)
 
 enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* generated at a time */
 
-/* Words [4 * block, 4 * block + WORDS). The inner loops are over blocks, so that compilers vectorize them. */
+/* Words [4 * block, 4 * block + WORDS). */
 static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t *out) {
-    uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS], low = g->seed_low, high = g->seed_high;
+    uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) {
         a[i] = (uint32_t)(block + i);
         b[i] = (uint32_t)((uint64_t)(block + i) >> 32);
-        c[i] = (uint32_t)iteration;
-        d[i] = g->key;
     }
-    for (int round = 0; round < 10; round++) {
-        for (int i = 0; i < BLOCKS; i++) {
-            const uint64_t p = (uint64_t)a[i] * 0xD2511F53u, q = (uint64_t)c[i] * 0xCD9E8D57u;
-            a[i] = (uint32_t)(q >> 32) ^ b[i] ^ low;
-            c[i] = (uint32_t)(p >> 32) ^ d[i] ^ high;
-            b[i] = (uint32_t)q;
-            d[i] = (uint32_t)p;
-        }
-        low += 0x9E3779B9u;
-        high += 0xBB67AE85u;
-    }
+    philox(BLOCKS, (Stream){g->seed_low, g->seed_high, g->key, (uint32_t)iteration}, a, b, c, d);
     for (int i = 0; i < BLOCKS; i++) {
         out[4 * i] = a[i];
         out[4 * i + 1] = b[i];
@@ -42,8 +29,6 @@ static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t 
         out[4 * i + 3] = d[i];
     }
 }
-
-typedef uint32_t unsigned_bits __attribute__((vector_size(LANES * 4)));
 
 /* x -> y if memory has the elements in logical order. */
 static void straight(const Geometry *g, const float *x, int64_t iteration, float *y) {
