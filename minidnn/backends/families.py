@@ -101,8 +101,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "resize": ("resize.forward", "resize.backward"),
     # local response normalization: divides each element by a function of the squares around it
     "lrn": ("lrn.forward", "lrn.backward"),
-    # elements set to 0 at random
-    "dropout": ("dropout.forward", "dropout.backward"),
+    # elements set to 0 at random, or factors that are 0 at random
+    "dropout": ("dropout.forward", "dropout.backward", "dropout.factors"),
     # sums, products and maxima of tensors of one shape, and copies of them
     "elementwise": (
         "eltwise.forward",

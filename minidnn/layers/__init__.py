@@ -9,6 +9,7 @@ from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.batch_reindex import BatchReindex
 from minidnn.layers.bias import Bias
+from minidnn.layers.class_token import ClassToken
 from minidnn.layers.concat import Concat
 from minidnn.layers.contrastive import ContrastiveLoss
 from minidnn.layers.convolution import Convolution
@@ -50,6 +51,7 @@ from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
 from minidnn.layers.source import Data, DummyData, HDF5Data, ImageData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
 from minidnn.layers.spp import SPP
+from minidnn.layers.stochastic_depth import StochasticDepth
 from minidnn.layers.tile import Tile
 from minidnn.layers.unary import (
     BNLL,
@@ -76,10 +78,9 @@ LAYERS: dict[str, type[Layer]] = {
     layer.type: layer
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
-        Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, Attention, RotaryEmbedding, LSTM, GRU, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, Reduction,
-        ArgMax,
-        Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
+        StochasticDepth, Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
+        MatMul, Attention, RotaryEmbedding, LSTM, GRU, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, ClassToken,
+        Reduction, ArgMax, Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,
         Erf, HardSigmoid, HardSwish,

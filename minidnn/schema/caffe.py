@@ -83,6 +83,8 @@ class LayerParameter(Message):
     hard_sigmoid_param: elements.HardSigmoidParameter = field(OURS + 5, elements.HardSigmoidParameter())
     threshold_param: elements.ThresholdParameter = field(128, elements.ThresholdParameter())
     dropout_param: elements.DropoutParameter = field(108, elements.DropoutParameter())
+    stochastic_depth_param: elements.StochasticDepthParameter = field(OURS + 14, elements.StochasticDepthParameter())
+    class_token_param: elements.ClassTokenParameter = field(OURS + 15, elements.ClassTokenParameter())
     eltwise_param: elements.EltwiseParameter = field(110, elements.EltwiseParameter())
     reduction_param: elements.ReductionParameter = field(136, elements.ReductionParameter())
     argmax_param: elements.ArgMaxParameter = field(103, elements.ArgMaxParameter())

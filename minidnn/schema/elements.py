@@ -159,6 +159,19 @@ class DropoutParameter(Message):
     dropout_ratio: Annotated[float, Field(ge=0, lt=1)] = field(1, 0.5)
 
 
+class StochasticDepthParameter(Message):
+    """Ours: whether samples skip alone, or all of a batch together."""
+
+    drop_ratio: Annotated[float, Field(ge=0, lt=1)] = field(OURS, 0.5)
+    mode: Literal["ROW", "BATCH"] = field(OURS + 1, "ROW")
+
+
+class ClassTokenParameter(Message):
+    """Ours."""
+
+    filler: FillerParameter = field(OURS, FillerParameter())
+
+
 class EltwiseParameter(Message):
     operation: Literal["PROD", "SUM", "MAX"] = field(1, "SUM")
     coeff: Repeated[float] = field(2, ())

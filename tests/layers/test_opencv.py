@@ -71,9 +71,9 @@ NETS: dict[str, list[tuple[list[tuple[int, ...]], str]]] = {
 # OpenCV has no layer of the same meaning, or it has no use in inference.
 WITHOUT = {
     "Input", "Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "Parameter", "Split", "Silence", "Accuracy",
-    "ArgMax", "Attention", "BatchReindex", "Bias", "Clip", "Embed", "GELU", "GroupNorm", "HardSigmoid", "Im2col",
-    "GRU", "Interp", "LSTM", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction", "RotaryEmbedding", "SPP",
-    "Threshold", "Tile", "Upsample",
+    "ArgMax", "Attention", "BatchReindex", "Bias", "ClassToken", "Clip", "Embed", "GELU", "GRU", "GroupNorm",
+    "HardSigmoid", "Im2col", "Interp", "LSTM", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm", "Reduction",
+    "RotaryEmbedding", "SPP", "StochasticDepth", "Threshold", "Tile", "Upsample",
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
     "InfogainLoss", "InnerProductWithLoss", "MultinomialLogisticLoss",
 }  # fmt: skip

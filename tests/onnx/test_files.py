@@ -187,6 +187,27 @@ def test_breaks_within_a_sequence_do_not_go_to_onnx(tmp_path):
         write(net, weights_of(net), tmp_path / "it.onnx")
 
 
+def test_a_class_token_goes_to_any_number_of_samples(tmp_path):
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (the extra `onnx-test`)")
+    text = """
+name: tokens
+layer:
+- {name: data, type: Input, top: data, input_param: {shape: {dim: [3, 4, 5]}}}
+- {name: token, type: ClassToken, bottom: data, top: token}
+- {name: skip, type: StochasticDepth, bottom: token, top: skip}
+"""
+    net, x = Net.from_text(text), np.random.default_rng(1).standard_normal((3, 4, 5)).astype(np.float32)
+    weights, path = weights_of(net), tmp_path / "tokens.onnx"
+    write(net, weights, path)
+    want = outputs(net, weights, x)["skip"]
+    assert (want[:, 0] == weights["token/token"][0]).all()
+    for n in (3, 2):
+        np.testing.assert_array_equal(ort.InferenceSession(str(path)).run(None, {"data": x[:n]})[0], want[:n])
+    again, found = read(path, batch=3, trained=lambda name: name == "token.token")
+    np.testing.assert_array_equal(found.pop("token.token/blob"), weights["token/token"])
+    assert "Parameter" in {layer.type for layer in again.layers} and not found
+
+
 def test_a_free_batch_takes_the_number_that_is_given(written):
     again, _ = read(written[2], batch=7)
     assert again.graph("TEST").layers[0].tops[0].tensor.shape == (7, 4, 9, 11)

@@ -24,7 +24,7 @@ BEHIND = ("", "_scale", "_scale_relu")  # what is fused with a BatchNorm
 _KINDS = {
     "rw -> r": (
         "convolution.forward", "convolution.forward_relu", "inner_product.forward", "inner_product.forward_relu",
-        "prelu.forward", "scale.forward",
+        "prelu.forward", "scale.forward", "broadcast.multiply", "broadcast.add",
         *(f"batch_norm.{what}{b}" for what in ("normalize", "inference") for b in BEHIND),
     ),
     "wr -> r": ("convolution.backward_data", "inner_product.backward_data", "scale.backward_data"),
@@ -95,6 +95,8 @@ def operands(op: Op) -> Operands | None:
         tuple(_LETTERS[c] for _, c in zip(tensors, chain(letters, repeat(letters[-1])), strict=False))
         for letters, tensors in zip(_OPERANDS[op.kind], (op.reads, op.writes), strict=True)
     )
+    if op.family == "broadcast" and op.attrs.axis == 0:  # a number for each row, or one for all
+        reads = (ROWS, *(ROWS if t.size > 1 else WHOLE for t in op.reads[1:]))
     pairs = (*zip(op.reads, reads, strict=True), *zip(op.writes, writes, strict=True))
     by_rows, sums, merged = (tuple(t for t, use in pairs if use == wanted) for wanted in (ROWS, SUM, MERGED))
     along = op.family == "concat" and getattr(op.attrs, "axis", 0) == 0  # it joins, or parts, the rows

@@ -124,5 +124,5 @@ EXPORTED: dict[str, Export] = {
     "ReLU": relu, "PReLU": prelu, "ELU": elu, "Sigmoid": same("Sigmoid"), "TanH": same("Tanh"), "AbsVal": same("Abs"),
     "BNLL": same("Softplus"), "Power": power, "Exp": exponential, "Log": logarithm, "Clip": clip, "GELU": gelu,
     "Erf": same("Erf"), "HardSigmoid": hard_sigmoid, "HardSwish": same("HardSwish"), "Swish": swish, "Mish": mish,
-    "Dropout": same("Identity"), "Eltwise": eltwise, "Softmax": softmax,
+    "Dropout": same("Identity"), "StochasticDepth": same("Identity"), "Eltwise": eltwise, "Softmax": softmax,
 }  # fmt: skip

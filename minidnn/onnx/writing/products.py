@@ -128,7 +128,17 @@ def embed(w: Writer, node: Node) -> None:
         w.add("Add", node, [out, w.initializer(node, "b")], [y])
 
 
+def class_token(w: Writer, node: Node) -> None:
+    """The token once for each sample, of which there may be any number."""
+    (x,), (y,) = w.bottoms(node), w.tops(node)
+    w.add("Shape", node, [x], [f"{y}.lengths"])
+    w.add("Gather", node, [f"{y}.lengths", ints(w, node, "first", [0])], [f"{y}.samples"])
+    w.add("Concat", node, [f"{y}.samples", ints(w, node, "ones", [1, 1])], [f"{y}.times"], axis=0)
+    w.add("Expand", node, [w.initializer(node, "token"), f"{y}.times"], [f"{y}.tokens"])
+    w.add("Concat", node, [f"{y}.tokens", x], [y], axis=1)
+
+
 EXPORTED: dict[str, Export] = {
     "Convolution": convolution, "Deconvolution": convolution, "InnerProduct": inner_product, "MatMul": matmul,
-    "Embed": embed, "Attention": attention, "RotaryEmbedding": rotary,
+    "Embed": embed, "Attention": attention, "RotaryEmbedding": rotary, "ClassToken": class_token,
 }  # fmt: skip

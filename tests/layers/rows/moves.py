@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.layers.bench import IMAGE, Row
 from tests.layers.rows.spine import any_shape, sizes
-from tests.support.peers import F
+from tests.support.peers import F, torch
 
 
 def column(x, k, s, p, d, o):
@@ -13,6 +13,16 @@ def column(x, k, s, p, d, o):
 
 
 ROWS = {
+    "class token": Row(
+        "type: ClassToken, bottom: a, top: b", [(3, 4, 5)], [(3, 5, 5)],
+        [
+            "tile.forward: token -> tokens",
+            "concat.forward: tokens x0 -> y0",
+            "concat.backward: dy0 -> tokens.grad dx0",
+            "tile.backward: tokens.grad -> dtoken",
+        ],
+        lambda x, p: torch.cat((p["token"].expand(3, -1, -1), x), 1), blobs=[(1, 1, 5)],
+    ),
     "slice": Row(
         "type: Slice, bottom: a, top: [b, c], slice_param: {slice_point: 1}", [IMAGE], [(2, 1, 7, 5), (2, 3, 7, 5)],
         ["concat.backward: x0 -> y0 y1", "concat.forward: dy0 dy1 -> dx0"],
@@ -149,6 +159,12 @@ def tile(random):
     return Row(text, [shape], torch=lambda x, p: x.tile(times))
 
 
+def class_token(random):
+    n, t, c = sizes(random, (1, 4), (1, 5), (1, 7))
+    text = "type: ClassToken, bottom: a, top: b"
+    return Row(text, [(n, t, c)], torch=lambda x, p: torch.cat((p["token"].expand(n, -1, -1), x), 1))
+
+
 def im2col(random):
     k, s, d, p = (sizes(random, (1, most), (1, most)) for most in (4, 3, 2, 3))
     shape = (*sizes(random, (1, 3), (1, 5)),
@@ -174,6 +190,7 @@ RANDOM = {
     "Reshape": reshape,
     "Permute": permute,
     "Tile": tile,
+    "ClassToken": class_token,
     "Im2col": im2col,
     "BatchReindex": batch_reindex,
 }

@@ -19,6 +19,19 @@ def dropout(x, p):
     return x * torch.from_numpy(keep) / 0.75
 
 
+def skipping(x, ratio, together):
+    """torchvision's stochastic_depth, with our numbers."""
+    shape = (1 if together else len(x), *[1] * (x.dim() - 1))
+    return x * torch.from_numpy(keep_mask(shape, ratio, 5, 7, zlib.crc32(b"it"))) / (1 - ratio)
+
+
+SKIPPING = [
+    "dropout.factors: iteration -> factors",
+    "broadcast.multiply: x0 factors -> y0",
+    "broadcast.multiply: dy0 factors -> dx0",
+]
+
+
 def running(x, p):
     mean, variance = (p[k].view(1, -1, 1, 1) / p["factor"] for k in ("mean_sum", "variance_sum"))
     return (x - mean) / torch.sqrt(variance + 1e-5)
@@ -153,6 +166,18 @@ ROWS = {
     "dropout": Row(
         "type: Dropout, bottom: a, top: a, dropout_param: {dropout_ratio: 0.25}", [IMAGE], [IMAGE],
         ["dropout.forward: x0 iteration -> y0", "dropout.backward: dy0 iteration -> dx0"], dropout,
+    ),
+    "stochastic depth": Row(
+        "type: StochasticDepth, bottom: a, top: a, stochastic_depth_param: {drop_ratio: 0.4}", [(6, 4, 3, 5)],
+        [(6, 4, 3, 5)], SKIPPING, lambda x, p: skipping(x, 0.4, False),
+    ),
+    "stochastic depth of a batch": Row(
+        "type: StochasticDepth, bottom: a, top: b, stochastic_depth_param: {drop_ratio: 0.2, mode: BATCH}",
+        [(3, 5)], [(3, 5)], SKIPPING, lambda x, p: skipping(x, 0.2, True),
+    ),
+    "stochastic depth in TEST": Row(
+        "type: StochasticDepth, bottom: a, top: a", [IMAGE], [IMAGE], ["identity.forward: x0 -> y0"],
+        lambda x, p: x, phase="TEST",
     ),
     "dropout in TEST": Row(
         "type: Dropout, bottom: a, top: a", [IMAGE], [IMAGE], ["identity.forward: x0 -> y0"],
@@ -330,6 +355,13 @@ def dropped(random):
     return Row(text, [any_shape(random)], torch=theirs)
 
 
+def stochastic_depth(random):
+    ratio, together = float(random.uniform(0, 0.9)), bool(random.integers(2))
+    fields = f"drop_ratio: {ratio}, mode: {'BATCH' if together else 'ROW'}"
+    text = f"type: StochasticDepth, bottom: a, top: b, stochastic_depth_param: {{{fields}}}"
+    return Row(text, [any_shape(random)], torch=lambda x, p: skipping(x, ratio, together))
+
+
 def concat(random):
     shape = any_shape(random)
     axis = int(random.integers(len(shape)))
@@ -394,6 +426,7 @@ RANDOM = {
     "BatchNorm": batch_norm,
     "Scale": scale,
     "Dropout": dropped,
+    "StochasticDepth": stochastic_depth,
     "Concat": concat,
     "Eltwise": eltwise,
     "Flatten": flatten,

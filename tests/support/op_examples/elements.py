@@ -63,6 +63,7 @@ def dropouts(m: Maker) -> Iterator[Example]:
             note = f"iteration {iteration}"
             yield m.example("dropout.forward", [x, at], [shape], a, inplace=[(0, 0)], note=note)
             yield m.example("dropout.backward", [x, at], [shape], a, inplace=[(0, 0)], note=note)
+            yield m.example("dropout.factors", [at], [shape[:1]], a, note=note)
 
 
 def sums(m: Maker, shapes=SHAPES) -> Iterator[Example]:

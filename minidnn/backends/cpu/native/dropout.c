@@ -82,3 +82,13 @@ void dropout(const Geometry *g, const float *x, const int64_t *iteration, float 
     else
         images(g, x, *iteration, y, drops);
 }
+
+/* What dropout makes of n * c ones. */
+void dropout_factors(const Geometry *g, const int64_t *iteration, float *y) {
+    const int64_t size = g->n * g->c;
+    for (int64_t from = 0; from < size; from += WORDS) {
+        uint32_t word[WORDS];
+        words(g, from / 4, *iteration, word);
+        for (int64_t i = 0; i < at_most(WORDS, size - from); i++) y[from + i] = word[i] < g->limit ? 0 : g->scale;
+    }
+}

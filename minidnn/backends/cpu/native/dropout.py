@@ -11,7 +11,7 @@ import numpy as np
 from minidnn.backends import philox
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
-from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
 
@@ -27,11 +27,9 @@ class Geometry(Mirrored):
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x iteration -> y, the same forward and backward."""
-    x, a = op.reads[0], op.attrs
+    x = op.reads[0]
     n, c, pixels = (*x.shape[:2], math.prod(x.shape[2:])) if len(x.shape) == 4 else (1, x.size, 1)
-    seed = (a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF)
-    g = Geometry(n, c, pixels, native.threads, *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio))
-    scratch = Scratch()
+    g, scratch = _geometry(native, op, n, c, pixels), Scratch()
     drops = scratch.take(x.size if pixels > 1 else 0)
     run = native.function("dropout")
 
@@ -42,4 +40,20 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
     return [scratch.recipe(NAME, bind)]
 
 
-FIRST = {"dropout.forward": recipes, "dropout.backward": recipes}
+def factors(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for iteration -> y, what dropout makes of ones."""
+    g, run = _geometry(native, op, 1, op.writes[0].size, 1), native.function("dropout_factors")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        return [bound(run, g, address(reads[0]), address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
+def _geometry(native: Native, op: Op, n: int, c: int, pixels: int) -> Geometry:
+    a = op.attrs
+    seed = (a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF)
+    return Geometry(n, c, pixels, native.threads, *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio))
+
+
+FIRST = {"dropout.forward": recipes, "dropout.backward": recipes, "dropout.factors": factors}

@@ -46,3 +46,14 @@ extern "C" __global__ void dropout_channels(
         }
     }
 }
+
+// What dropout makes of ones. They are float in every storage.
+extern "C" __global__ void dropout_factors(const int64* iteration, float* y, int64 n, STREAM) {
+    uint32 now = (uint32)*iteration;
+    for (int64 i = first(); i < (n + 3) / 4; i += step()) {
+        Words w = philox(i, now, key, seed_low, seed_high);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (i * 4 + k < n) y[i * 4 + k] = w.v[k] >= limit ? scale : 0.0f;
+    }
+}
