@@ -28,7 +28,7 @@ from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, r
 from minidnn.zoo.segmentation import FCN32s, UNet
 from minidnn.zoo.squeezenet import SqueezeNet
 from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
-from minidnn.zoo.vit import ViTSmall
+from minidnn.zoo.vit import ViTBase, ViTLarge, ViTS, ViTSmall
 from minidnn.zoo.wide_resnet import wide_resnet
 
 __all__ = [
@@ -51,8 +51,8 @@ SUFFIXES = (".yaml", ".prototxt", ".caffemodel", files.ONNX, files.PYTHON)  # of
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
-    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall, GPT2,
-    GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
+    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
+    ViTS, ViTBase, ViTLarge, GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from minidnn.nets.define import L
 from minidnn.nets.net import Net
-from minidnn.zoo.pieces import SMALL, dropped, embedded, linear, mlp, predicted, windows
+from minidnn.zoo.pieces import SMALL, block, dropped, embedded, predicted, windows
 
 TABLE = "tokens"  # shared by the embedding and the head
 
@@ -26,14 +26,7 @@ class GPT2(Net):
         x = L.Bias(x, name="positions", axis=1, num_axes=2, filler=SMALL)
         x = dropped(x, "drop", dropout)
         for i in range(1, blocks + 1):
-            y = L.LayerNorm(x, name=f"block{i}/norm1")
-            y = linear(y, f"block{i}/qkv", 3 * width)
-            y = L.Attention(y, name=f"block{i}/attention", num_heads=heads, causal=True, dropout_ratio=dropout)
-            y = dropped(linear(y, f"block{i}/out", width), f"block{i}/drop1", dropout)
-            x = L.Eltwise(x, y, name=f"block{i}/sum1")
-            y = L.LayerNorm(x, name=f"block{i}/norm2")
-            y = dropped(mlp(y, f"block{i}", 4 * width, width, tanh=True), f"block{i}/drop2", dropout)
-            x = L.Eltwise(x, y, name=f"block{i}/sum2")
+            x = block(x, f"block{i}", width, heads, {}, tanh=True, dropout=dropout, causal=True, dropout_ratio=dropout)
         predicted(L.LayerNorm(x, name="norm"), label, TABLE, vocabulary)
 
 

@@ -90,3 +90,18 @@ def mlp(x: Top, block: str, hidden: int, width: int, tanh: bool = False, filler:
     x = linear(x, f"{block}/mlp1", hidden, filler=filler)
     x = L.GELU(x, name=f"{block}/gelu", **approximate, in_place=False)
     return linear(x, f"{block}/mlp2", width, filler=filler)
+
+
+def block(
+    x: Top, name: str, width: int, heads: int, norm: dict[str, Any], tanh: bool = False, dropout: float = 0.0,
+    **attention: Any,
+) -> Top:  # fmt: skip
+    """A transformer's block: attention, then an MLP, each behind a LayerNorm (its fields: `norm`) and added to x."""
+    y = L.LayerNorm(x, name=f"{name}/norm1", **norm)
+    y = linear(y, f"{name}/qkv", 3 * width)
+    y = L.Attention(y, name=f"{name}/attention", num_heads=heads, **attention)
+    y = dropped(linear(y, f"{name}/out", width), f"{name}/drop1", dropout)
+    x = L.Eltwise(x, y, name=f"{name}/sum1")
+    y = L.LayerNorm(x, name=f"{name}/norm2", **norm)
+    y = dropped(mlp(y, name, 4 * width, width, tanh), f"{name}/drop2", dropout)
+    return L.Eltwise(x, y, name=f"{name}/sum2")

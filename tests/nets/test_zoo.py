@@ -87,6 +87,9 @@ def test_solvers_name_a_net_that_is_there(name):
         ("autoencoder", 2_837_314),
         ("unet", 31_030_658),  # of two classes, with the biases of its transposed convolutions
         ("vit_small", 22_049_896),  # Beyer 2022: without the token of a class, its mean patch is classified
+        ("vit_s", 22_050_664),
+        ("vit_b", 86_567_656),
+        ("vit_l", 304_326_632),
         ("densenet121", 7_978_856),
         ("inception_v3", 23_834_568),
         ("inception_v4", 42_679_816),
