@@ -59,15 +59,27 @@ def backward(s: Site, a: RowNormAttrs, y: Tensor, dy: Tensor, dx: Tensor | None 
 
 
 class LayerNorm(Layer):
-    """Ours, after Ba, Kiros and Hinton, "Layer Normalization" (2016). A row, of all axes from `axis` on, is normalized
-    by its mean and biased variance. With `affine` each of its elements is then scaled by its own gamma, and shifted by
-    its own beta."""
+    """Ours, after Ba, Kiros and Hinton, "Layer Normalization" (2016). A row, of `num_axes` axes from `axis` on, or of
+    all for -1, is normalized by its mean and biased variance. With `affine` each of its elements is then scaled by its
+    own gamma, and shifted by its own beta. With `axis: 1, num_axes: 1` a row has the channels of a pixel."""
 
     type = "LayerNorm"
     field_name = "layer_norm_param"
 
     def attrs(self, shape: Shape) -> RowNormAttrs:
-        return RowNormAttrs(positive_axis(self.param.axis, shape), len(shape), True, "VARIANCE", self.param.eps)
+        p, first = self.param, positive_axis(self.param.axis, shape)
+        last = len(shape) if p.num_axes < 0 else first + p.num_axes
+        if last > len(shape) or last == first:
+            raise ShapeError(
+                f"num_axes {p.num_axes} from axis {first} on: expected 1 to {len(shape) - first} axes of the bottom "
+                f"{text(shape)}, or -1 for all"
+            )
+        if len(shape) == 4 and first <= 1 < last < 4 and last - first > 1:
+            raise ShapeError(
+                f"axes {first} to {last - 1} of the bottom {text(shape)} are no rows of images, whose channels lie "
+                "innermost; take the channels alone (axis: 1, num_axes: 1), or all axes from 1 on"
+            )
+        return RowNormAttrs(first, last, True, "VARIANCE", p.eps)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         self.attrs(bottoms[0])
@@ -76,10 +88,11 @@ class LayerNorm(Layer):
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         if not self.param.affine:
             return []
-        p, shape, axis = self.param, bottoms[0], self.attrs(bottoms[0]).first
-        blob = shape[axis:]
+        p, shape, a = self.param, bottoms[0], self.attrs(bottoms[0])
+        blob = shape[a.first : a.last]
         # A whole image lies as an image; all other rows lie in the order of their axes.
-        lying = {0: shape, 1: (1, *blob)}.get(axis, (math.prod(blob),)) if len(shape) == 4 else (math.prod(blob),)
+        images = {0: shape, 1: (1, *shape[1:])} if len(shape) == a.last == 4 else {}
+        lying = images.get(a.first, (math.prod(blob),))
         fillers = [("gamma", p.filler), ("beta", p.bias_filler)]
         return [
             Parameter(name, lying, filler, *self.mults(i), blob_shape=blob, float32=True)

@@ -156,13 +156,15 @@ class MVNParameter(Message):
 
 
 class LayerNormParameter(Message):
-    """Ours: normalizes over all axes from `axis` on; then, unless told otherwise, scales and shifts each element."""
+    """Ours: normalizes over `num_axes` axes from `axis` on, or over all for -1; then, unless told otherwise, scales and
+    shifts each element."""
 
     axis: Int = field(OURS, -1)
     eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
     affine: bool = field(OURS + 2, True)
     filler: FillerParameter = field(OURS + 3, FillerParameter(value=1.0))
     bias_filler: FillerParameter = field(OURS + 4, FillerParameter())
+    num_axes: Annotated[Int, Field(ge=-1)] = field(OURS + 5, -1)
 
 
 class RMSNormParameter(Message):

@@ -16,6 +16,7 @@ from minidnn.nets.net import Net
 from minidnn.zoo import files
 from minidnn.zoo.alexnet import CaffeAlexNet, CaffeNet, SuperNeuronsAlexNet
 from minidnn.zoo.cifar10 import Cifar10Full, Cifar10Quick
+from minidnn.zoo.convnext import ConvNeXtBase, ConvNeXtLarge, ConvNeXtSmall, ConvNeXtTiny
 from minidnn.zoo.densenet import DenseNet121
 from minidnn.zoo.googlenet import GoogLeNet, VdnnGoogLeNet
 from minidnn.zoo.gpt import GPT2, GPT2XL, GPT2Large, GPT2Medium
@@ -52,7 +53,8 @@ WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
     SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
-    ViTS, ViTBase, ViTLarge, GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
+    ViTS, ViTBase, ViTLarge, ConvNeXtTiny, ConvNeXtSmall, ConvNeXtBase, ConvNeXtLarge,
+    GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)

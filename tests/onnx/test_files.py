@@ -99,7 +99,9 @@ layer:
 - {name: rms, type: RMSNorm, bottom: group, top: rms, rms_norm_param: {axis: 1}}
 - {name: erf, type: Erf, bottom: rms, top: erf}
 - {name: sigmoid, type: HardSigmoid, bottom: erf, top: sigmoid, hard_sigmoid_param: {alpha: 0.4}}
-- {name: swish, type: HardSwish, bottom: sigmoid, top: swish}
+- {name: channels, type: LayerNorm, bottom: sigmoid, top: channels, layer_norm_param: {axis: 1, num_axes: 1,
+   affine: false}}
+- {name: swish, type: HardSwish, bottom: channels, top: swish}
 """
 
 

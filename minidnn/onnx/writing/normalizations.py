@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from minidnn.layers.row_norm import LayerNorm
 from minidnn.nets.graph import Node
 from minidnn.onnx.writing.writer import Export, Writer, ints
 
@@ -78,12 +79,22 @@ def lrn(w: Writer, node: Node) -> None:
 
 
 def layer_norm(w: Writer, node: Node) -> None:
-    p, shape = node.layer.param, node.bottoms[0].tensor.shape
-    axis = p.axis % len(shape)
-    names = [q.name for q in node.parameters]
-    gamma = w.initializer(node, names[0]) if names else w.initializer(node, "gamma", np.ones(shape[axis:], np.float32))
+    """The operator's rows have all last axes: others are moved behind them, and back."""
+    assert isinstance(node.layer, LayerNorm)
+    (x,), (y,), shape = w.bottoms(node), w.tops(node), node.bottoms[0].tensor.shape
+    a, rank, names = node.layer.attrs(shape), len(shape), [q.name for q in node.parameters]
+    ones = np.ones(shape[a.first : a.last], np.float32)
+    gamma = w.initializer(node, names[0]) if names else w.initializer(node, "gamma", ones)
     beta = [w.initializer(node, names[1])] if names else []
-    w.add("LayerNormalization", node, [*w.bottoms(node), gamma, *beta], w.tops(node), axis=axis, epsilon=p.eps)
+    order = [*range(a.first), *range(a.last, rank), *range(a.first, a.last)]
+    moved = order != [*range(rank)]
+    if moved:
+        w.add("Transpose", node, [x], [f"{y}.rows"], perm=order)
+    given, out = (f"{y}.rows", f"{y}.normal") if moved else (x, y)
+    axis = rank - (a.last - a.first)
+    w.add("LayerNormalization", node, [given, gamma, *beta], [out], axis=axis, epsilon=a.eps)
+    if moved:
+        w.add("Transpose", node, [out], [y], perm=[order.index(i) for i in range(rank)])
 
 
 def group_norm(w: Writer, node: Node) -> None:

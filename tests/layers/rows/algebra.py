@@ -190,6 +190,10 @@ ROWS = {
         "type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 1, eps: 0.01}", [IMAGE], [IMAGE], AFFINE,
         lambda x, p: F.layer_norm(x, x.shape[1:], p["gamma"][0], p["beta"][0], 0.01), blobs=[(4, 7, 5), (4, 7, 5)],
     ),
+    "layer norm of channels": Row(
+        "type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 1, num_axes: 1}", [IMAGE], [IMAGE], AFFINE,
+        lambda x, p: F.layer_norm(x.movedim(1, 3), (4,), p["gamma"], p["beta"]).movedim(3, 1), blobs=[(4,), (4,)],
+    ),
     "layer norm without gamma and beta": Row(
         "type: LayerNorm, bottom: a, top: b, layer_norm_param: {affine: false, axis: 2}", [IMAGE], [IMAGE], BARE,
         lambda x, p: F.layer_norm(x, (7, 5)),
@@ -370,13 +374,19 @@ def rotary(random):
 
 def layer_norm(random):
     shape, affine, eps = any_shape(random), yes(random), float(random.choice([1e-5, 0.1]))
-    axis = int(random.integers(len(shape)))
-    inner = shape[axis:]
+    axis, rank = int(random.integers(len(shape))), len(shape)
+    count = int(random.integers(1, rank - axis + 1))
+    if rank == 4 and axis <= 1 < axis + count < 4:  # these axes of images are no rows
+        count = 1 if axis == 1 else 4
+    inner, behind = shape[axis : axis + count], [*range(rank - count, rank)]
 
     def theirs(x, p):
-        return F.layer_norm(x, inner, *((p[k].reshape(inner) for k in ("gamma", "beta")) if affine else ()), eps=eps)
+        rows = x.movedim([*range(axis, axis + count)], behind)
+        scale = (p[k].reshape(inner) for k in ("gamma", "beta")) if affine else ()
+        return F.layer_norm(rows, inner, *scale, eps=eps).movedim(behind, [*range(axis, axis + count)])
 
-    return Row(text_of("LayerNorm", "layer_norm_param", axis=axis, affine=affine, eps=eps), [shape], torch=theirs)
+    given = dict(axis=axis, affine=affine, eps=eps, num_axes=count if axis + count < rank or yes(random) else -1)
+    return Row(text_of("LayerNorm", "layer_norm_param", **given), [shape], torch=theirs)
 
 
 def group_norm(random):
