@@ -91,7 +91,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale.backward_data",
         "scale.backward_filter",
     ),
-    # LayerNorm, GroupNorm, RMSNorm, MVN, Normalize: shift and scale each row by its own mean and size
+    # GroupNorm, InstanceNorm: shift and scale each group of channels of a sample by its own mean and deviation
+    "group_norm": ("group_norm.forward", "group_norm.backward"),
+    # LayerNorm, RMSNorm, MVN, Normalize: shift and scale each row by its own mean and size
     "row_norm": ("row_norm.forward", "row_norm.backward_data", "row_norm.backward_filter"),
     # a few numbers for each row: its sum, its largest elements
     "summary": ("reduction.forward", "reduction.backward", "argmax.forward"),

@@ -35,6 +35,16 @@ def rows(shape: tuple[int, ...], first: int, last: int) -> Rows:
     return Rows(math.prod(before), math.prod(shape[first:last]), math.prod(behind))
 
 
+def groups(shape: tuple[int, ...], count: int) -> tuple[int, int, int, int, int]:
+    """(samples, groups, channels of a group, places, run) of a tensor (N, C, ...) whose channels form so many groups.
+
+    Of a sample, memory has `places` places of all channels, and of each channel `run` elements at a place."""
+    n, c, *rest = shape
+    inner = math.prod(rest)
+    places, run = (inner, 1) if order(len(shape))[-1] == 1 else (1, inner)
+    return n, count, c // count, places, run
+
+
 @dataclass(frozen=True)
 class ArgMaxResult:
     """ArgMax writes places of a row, or values, or both. Distances are in elements of its result."""

@@ -27,6 +27,7 @@ from minidnn.layers.eltwise import Eltwise
 from minidnn.layers.embed import Embed
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.layers.flatten import Flatten
+from minidnn.layers.group_norm import GroupNorm, InstanceNorm
 from minidnn.layers.im2col import Im2col
 from minidnn.layers.infogain import InfogainLoss
 from minidnn.layers.inner_product import InnerProduct
@@ -44,7 +45,7 @@ from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
 from minidnn.layers.rotary import RotaryEmbedding
-from minidnn.layers.row_norm import MVN, GroupNorm, LayerNorm, Normalize, RMSNorm
+from minidnn.layers.row_norm import MVN, LayerNorm, Normalize, RMSNorm
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
@@ -79,8 +80,9 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         StochasticDepth, Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, Attention, RotaryEmbedding, LSTM, GRU, LayerNorm, GroupNorm, RMSNorm, MVN, Normalize, Embed, ClassToken,
-        Reduction, ArgMax, Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
+        MatMul, Attention, RotaryEmbedding, LSTM, GRU, LayerNorm, GroupNorm, InstanceNorm, RMSNorm, MVN, Normalize,
+        Embed, ClassToken, Reduction, ArgMax,
+        Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,
         Erf, HardSigmoid, HardSwish,

@@ -1,5 +1,4 @@
-"""Layers that shift and scale each row of a tensor by the row's own mean and size: LayerNorm, GroupNorm, RMSNorm, MVN,
-Normalize.
+"""Layers that shift and scale each row of a tensor by the row's own mean and size: LayerNorm, RMSNorm, MVN, Normalize.
 
     y = (x - mean) / divisor (* gamma + beta)
 
@@ -15,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, Site, positive_axis, text
 from minidnn.layers.broadcast import BroadcastAttrs
-from minidnn.layers.reshaping import move, other
 from minidnn.program import Op, Pass, Role, Tensor
 
 
@@ -40,20 +38,18 @@ def statistics(shape: Shape, a: RowNormAttrs) -> Shape:
     return tuple(1 if a.first <= i < a.last else n for i, n in enumerate(shape))
 
 
-def forward(s: Site, a: RowNormAttrs, y: Tensor, parameters: Sequence[Tensor] = (), x: Tensor | None = None) -> Op:
-    """The op x (gamma beta) -> y (inverse) (mean): 1 / divisor of each row, and its mean if backward needs it.
-
-    x: a tensor that holds the bottom's elements in another shape; default: the bottom"""
-    x = x or s.x[0]
+def forward(s: Site, a: RowNormAttrs, y: Tensor, parameters: Sequence[Tensor] = ()) -> Op:
+    """The op x (gamma beta) -> y (inverse) (mean): 1 / divisor of each row, and its mean if backward needs it."""
+    (x,) = s.x
     kept = [] if a.divisor == "NONE" else [s.extra("inverse", statistics(x.shape, a))]
     if parameters:
         kept.append(s.extra("mean", statistics(x.shape, a)))
     return s.op("row_norm.forward", [x, *parameters], [y, *kept], a, [(x, y)], 4 * x.size)
 
 
-def backward(s: Site, a: RowNormAttrs, y: Tensor, dy: Tensor, dx: Tensor | None = None) -> Op:
+def backward(s: Site, a: RowNormAttrs, y: Tensor, dy: Tensor) -> Op:
     """The op y dy inverse -> dx, for rows that were normalized to y; dy -> dx if they were not divided."""
-    dx = dx or s.bottom_gradients[0]
+    (dx,) = s.bottom_gradients
     reads = [dy] if a.divisor == "NONE" else [y, dy, s.extra("inverse", statistics(dy.shape, a))]
     return s.op("row_norm.backward_data", reads, [dx], a, [(dy, dx)], 6 * dy.size)
 
@@ -139,56 +135,6 @@ class RMSNorm(Layer):
 
     def backward(self, s: Site) -> Iterable[Op]:
         yield backward(s, self.attrs(s.x[0].shape), s.y[0], s.arriving[0])
-
-
-class GroupNorm(Layer):
-    """Ours, after Wu and He, "Group Normalization" (2018). The channels are cut into `num_groups` groups of
-    neighbours. Each group of each sample is normalized by its mean and biased variance. With a group per channel that
-    is instance normalization. A Scale behind it, with `bias_term: true`, scales and shifts each channel.
-
-    The groups of images are rows of copies, since images lie with their channels innermost."""
-
-    type = "GroupNorm"
-    field_name = "group_norm_param"
-    needs = ("num_groups",)
-
-    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        (shape,), groups = bottoms, self.param.num_groups
-        if len(shape) < 2:
-            raise ShapeError(f"expected a bottom of 2 or more axes (N, C, ...), got {text(shape)}")
-        if shape[1] % groups:
-            raise ShapeError(f"num_groups {groups} does not divide the {shape[1]} channels of the bottom {text(shape)}")
-        return [shape]
-
-    def rows(self, shape: Shape) -> tuple[Shape, RowNormAttrs]:
-        """A shape in which each group is a row, and its axes: the bottom's own shape if that has such rows."""
-        groups = self.param.num_groups
-        if groups in (1, shape[1]):
-            first, result = (1 if groups == 1 else 2), shape
-        else:
-            first, result = 2, (shape[0], groups, math.prod(shape[1:]) // groups)
-        return result, RowNormAttrs(first, len(result), True, "VARIANCE", self.param.eps)
-
-    def forward(self, s: Site) -> Iterable[Op]:
-        (x,), (y,) = s.x, s.y
-        shape, a = self.rows(x.shape)
-        given = other(s, x, shape, "x.rows")
-        normalized = other(s, y, shape, "y.rows", Role.ACTIVATION)
-        yield from move(s, x, given)
-        yield forward(s, a, normalized, x=given)
-        yield from move(s, normalized, y)
-
-    def backward(self, s: Site) -> Iterable[Op]:
-        """It copies y to rows once more, so that forward need not keep these: what follows mostly keeps y anyway."""
-        (y,), (dy,), (dx,) = s.y, s.arriving, s.bottom_gradients
-        shape, a = self.rows(y.shape)
-        normalized = other(s, y, shape, "y.rows_again")
-        arriving = other(s, dy, shape, "dy.rows", Role.GRADIENT)
-        into = other(s, dx, shape, "dx.rows", Role.GRADIENT)
-        yield from move(s, y, normalized, "backward")
-        yield from move(s, dy, arriving, "backward")
-        yield backward(s, a, normalized, arriving, into)
-        yield from move(s, into, dx, "backward")
 
 
 class MVN(Layer):

@@ -32,7 +32,7 @@ PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "Accuracy": "accuracy", "Input": "data", "BatchReindex": "reindex",
     "LayerNorm": "ln", "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up", "GroupNorm": "gn",
-    "StochasticDepth": "skip",
+    "InstanceNorm": "in", "StochasticDepth": "skip",
     **dict.fromkeys(LOSSES, "loss"),
 }  # fmt: skip
 ONCE = (*LOSSES, "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number

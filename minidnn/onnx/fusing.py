@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from minidnn.onnx.node import Reader
@@ -23,6 +24,8 @@ def fuse(r: Reader, outputs: Iterable[str]) -> None:
     for layer in r.layers:
         if layer["type"] == "Reshape":
             _group_norm(graph, layer)
+        elif layer["type"] == "Bias":
+            _scaled(graph, layer)
         elif layer["type"] == "Eltwise" and layer.get("eltwise_param") == {"operation": "PROD"}:
             _gated(graph, layer)
     r.layers[:] = [layer for layer in r.layers if id(layer) not in graph.gone]
@@ -37,6 +40,14 @@ class _Graph:
         self.reader = {b: layer for layer in r.layers for b in _names(layer, "bottom")}  # the last of them
         self.shapes, self.kept = r.shapes, kept
         self.gone: set[int] = set()
+        self.weights, self.bound = r.weights, r.bound
+
+    def move(self, layer: Spec, blob: str, to: Spec) -> None:
+        """A blob of one layer becomes one of another, of the same name."""
+        self.weights[f"{to['name']}/{blob}"] = self.weights.pop(f"{layer['name']}/{blob}")
+        for name, place in self.bound.items():
+            if place.spec is layer and place.blob.name == blob:
+                self.bound[name] = replace(place, spec=to)
 
     def replace(self, last: Spec, parts: Iterable[Spec], kind: str, x: str, **fields: Any) -> bool:
         """The last layer becomes one that reads x; the parts are gone."""
@@ -72,17 +83,33 @@ def _names(layer: Spec, what: str) -> list[str]:
 
 def _group_norm(graph: _Graph, last: Spec) -> bool:
     """A Reshape to groups, the norm of each, and a Reshape back."""
-    norm = graph.behind(last["bottom"][0], "GroupNorm")
+    norm = graph.behind(last["bottom"][0], "InstanceNorm")
     first = graph.behind(norm["bottom"][0], "Reshape") if norm else None
-    if norm is None or first is None:
+    if norm is None or first is None or norm["instance_norm_param"].get("affine", True):
         return False
     (x,), groups = first["bottom"], graph.shapes[first["top"][0]]
-    shape, whole = graph.shapes[x], norm["group_norm_param"]["num_groups"] == groups[1]
-    if not whole or graph.shapes[last["top"][0]] != shape or len(shape) < 3 or groups[0] != shape[0]:
+    shape = graph.shapes[x]
+    if graph.shapes[last["top"][0]] != shape or len(shape) < 3 or groups[0] != shape[0]:
         return False
     if len(groups) != 3 or shape[1] % groups[1]:
         return False
-    return graph.replace(last, [first, norm], "GroupNorm", x, group_norm_param=norm["group_norm_param"])
+    message = {"num_groups": groups[1]} | norm["instance_norm_param"]
+    return graph.replace(last, [first, norm], "GroupNorm", x, group_norm_param=message)
+
+
+def _scaled(graph: _Graph, last: Spec) -> bool:
+    """A norm of groups, a Scale of its channels, and a Bias of these."""
+    across = {"axis": 1, "num_axes": 1}
+    scale = graph.behind(last["bottom"][0], "Scale") if last.get("bias_param") == across else None
+    norm = graph.behind(scale["bottom"][0], "GroupNorm") if scale and scale.get("scale_param") == across else None
+    if scale is None or norm is None or norm["group_norm_param"].get("affine", True):
+        return False
+    message, param = (
+        {k: v for k, v in norm["group_norm_param"].items() if k != "affine"},
+        scale["param"] + last["param"],
+    )
+    graph.move(scale, "gamma", last)
+    return graph.replace(last, [scale, norm], "GroupNorm", norm["bottom"][0], param=param, group_norm_param=message)
 
 
 def _gated(graph: _Graph, last: Spec) -> bool:

@@ -61,6 +61,7 @@ class LayerParameter(Message):
     mvn_param: images.MVNParameter = field(120, images.MVNParameter())
     layer_norm_param: images.LayerNormParameter = field(OURS + 2, images.LayerNormParameter())
     group_norm_param: images.GroupNormParameter | None = field(OURS + 6, None)
+    instance_norm_param: images.InstanceNormParameter = field(OURS + 16, images.InstanceNormParameter())
     rms_norm_param: images.RMSNormParameter = field(OURS + 7, images.RMSNormParameter())
     norm_param: images.NormalizeParameter = field(206, images.NormalizeParameter())
     inner_product_param: elements.InnerProductParameter | None = field(117, None)

@@ -174,11 +174,19 @@ class RMSNormParameter(Message):
     eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
 
 
-class GroupNormParameter(Message):
-    """Ours."""
+class InstanceNormParameter(Message):
+    """Ours: normalizes each channel of each sample; then, unless told otherwise, scales and shifts it."""
+
+    eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
+    affine: bool = field(OURS + 2, True)
+    filler: FillerParameter = field(OURS + 3, FillerParameter(value=1.0))
+    bias_filler: FillerParameter = field(OURS + 4, FillerParameter())
+
+
+class GroupNormParameter(InstanceNormParameter):
+    """Ours: normalizes groups of channels; then, unless told otherwise, scales and shifts each channel."""
 
     num_groups: Positive = field(OURS)
-    eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
 
 
 class NormalizeParameter(Message):

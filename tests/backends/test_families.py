@@ -33,8 +33,8 @@ HOSTS = {"samples": "the host itself transforms samples for a device in its memo
 OURS = dict.fromkeys(
     (
         "bias", "pooling", "activation", "dropout", "join", "move", "gather", "rules", "distance", "broadcast",
-        "resize", "matmul", "attention", "rotary", "recurrent", "linear_loss", "row_norm", "summary", "sums", "norms",
-        "update",
+        "resize", "matmul", "attention", "rotary", "recurrent", "linear_loss", "row_norm", "group_norm", "summary",
+        "sums", "norms", "update",
     ),
     "native/ has all of it; without a library of it the reference's kernels run",
 )  # fmt: skip

@@ -95,7 +95,7 @@ name: today
 layer:
 - {name: data, type: Input, top: data, input_param: {shape: {dim: [3, 4, 9, 11]}}}
 - {name: pad, type: Pad, bottom: data, top: pad, pad_param: {before: [1, 0], after: 2}}
-- {name: group, type: GroupNorm, bottom: pad, top: group, group_norm_param: {num_groups: 2, eps: 0.1}}
+- {name: group, type: GroupNorm, bottom: pad, top: group, group_norm_param: {num_groups: 2, eps: 0.1, affine: false}}
 - {name: rms, type: RMSNorm, bottom: group, top: rms, rms_norm_param: {axis: 1}}
 - {name: erf, type: Erf, bottom: rms, top: erf}
 - {name: sigmoid, type: HardSigmoid, bottom: erf, top: sigmoid, hard_sigmoid_param: {alpha: 0.4}}
@@ -187,6 +187,32 @@ def test_breaks_within_a_sequence_do_not_go_to_onnx(tmp_path):
     net = Net.from_text(f"layer:\n{inputs}{it}")
     with pytest.raises(NotExported, match="layer 'it': ONNX's LSTM knows no cont and no x_static"):
         write(net, weights_of(net), tmp_path / "it.onnx")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "GroupNorm, group_norm_param: {num_groups: 2, eps: 0.1}",
+        "InstanceNorm",
+        "InstanceNorm, instance_norm_param: {affine: false}",
+    ],
+)
+def test_norms_of_groups_come_back(layer, tmp_path):
+    text = f"""
+name: norms
+layer:
+- {{name: data, type: Input, top: data, input_param: {{shape: {{dim: [3, 4, 5, 6]}}}}}}
+- {{name: norm, bottom: data, top: norm, type: {layer}}}
+"""
+    net, x = Net.from_text(text), np.random.default_rng(1).standard_normal((3, 4, 5, 6)).astype(np.float32)
+    weights = weights_of(net)
+    write(net, weights, tmp_path / "it.onnx")
+    again, found = read(tmp_path / "it.onnx", batch=3, trained=("norm.gamma", "norm.beta").__contains__)
+    want = outputs(net, weights, x)["norm"]
+    assert {k.rpartition("/")[2]: v.tolist() for k, v in found.items()} == {
+        k.rpartition("/")[2]: v.tolist() for k, v in weights.items()
+    }
+    np.testing.assert_allclose(list(outputs(again, found, x).values())[-1], want, rtol=1e-5, atol=1e-6)
 
 
 def test_a_class_token_goes_to_any_number_of_samples(tmp_path):

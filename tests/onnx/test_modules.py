@@ -129,6 +129,7 @@ WITHOUT = {("rms norm", False)}  # PyTorch's older exporter refuses these
 BECOMES = {
     "gelu": ["GELU"], "gelu by tanh": ["GELU"], "quick gelu": ["Swish"], "silu": ["Swish"], "mish": ["Mish"],
     "hard swish": ["HardSwish"], "softplus": ["BNLL"], "group norm without weights": ["GroupNorm"],
+    "group norm": ["GroupNorm"],
     "pixel shuffle": ["Reshape", "Permute", "Reshape"], "two lstms": ["LSTM", "LSTM"], "last of a gru": ["GRU"],
 }  # fmt: skip
 

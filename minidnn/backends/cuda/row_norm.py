@@ -1,4 +1,4 @@
-"""LayerNorm, GroupNorm, RMSNorm, MVN and Normalize (kernels/row_norm.cu), along rows of any layout."""
+"""LayerNorm, RMSNorm, MVN and Normalize (kernels/row_norm.cu), along rows of any layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LayerNorm, GroupNorm, RMSNorm, MVN, Normalize: y = (x - mean) * inverse (* gamma + beta), row by row."""
+"""LayerNorm, RMSNorm, MVN, Normalize: y = (x - mean) * inverse (* gamma + beta), row by row."""
 
 from __future__ import annotations
 

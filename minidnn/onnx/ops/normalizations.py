@@ -68,25 +68,36 @@ def _says_nothing(weight: Weight | None, number: float) -> bool:
 
 def instance_norm(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
-    top = group_norm(r, x, r.shapes[x][1], float(node.get("epsilon", 1e-5)), f"{node.name}_norm")
-    r.gives(node, affine(r, top, node.inputs[1], node.inputs[2], 1, node.name))
+    r.gives(node, by_group(r, node, x, r.shapes[x][1]))
 
 
-def group_norm(r: Reader, x: str, groups: int, eps: float, name: str) -> str:
-    message = {"num_groups": groups} | ({"eps": eps} if eps != 1e-5 else {})
-    return r.layer("GroupNorm", [x], name=name, group_norm_param=message)[0]
+def by_group(r: Reader, node: Node, x: str, groups: int) -> list[str]:
+    """An InstanceNorm or a GroupNorm, with gamma and beta if both are the node's own; else behind it."""
+    gamma, beta = node.inputs[1:3]
+    factor, addend, eps = r.weight(gamma), r.weight(beta), float(node.get("epsilon", 1e-5))
+    own = [] if factor is None or addend is None else [factor, addend]
+    if own and _says_nothing(factor, 1) and _says_nothing(addend, 0):
+        own = []
+    message: dict[str, Any] = ({"eps": eps} if eps != 1e-5 else {}) | ({} if own else {"affine": False})
+    fields: dict[str, Any]
+    kind, fields = "InstanceNorm", {"instance_norm_param": message}
+    if groups != r.shapes[x][1]:
+        kind, fields = "GroupNorm", {"group_norm_param": {"num_groups": groups} | message}
+    if own:
+        return r.layer(kind, [x], own, name=node.name, **fields)
+    (top,) = r.layer(kind, [x], name=f"{node.name}_norm", **fields)
+    return affine(r, top, gamma, beta, 1, node.name)
 
 
 def group_normalization(r: Reader, node: Node) -> None:
     """Before version 21 gamma and beta have a number for each group, else one for each channel."""
-    x, groups, eps = r.blob(node.inputs[0]), int(node.get("num_groups")), float(node.get("epsilon", 1e-5))
+    x, groups = r.blob(node.inputs[0]), int(node.get("num_groups"))
     _in_float32(node)
     shape = r.shapes[x]
     by_channel = node.version >= 21 or groups == shape[1]
     if not by_channel:
         x = reshaped(r, x, [shape[0], groups, math.prod(shape[1:]) // groups], f"{node.name}_groups")
-    x = group_norm(r, x, groups, eps, f"{node.name}_norm")
-    top = affine(r, x, node.inputs[1], node.inputs[2], 1, node.name)
+    top = by_group(r, node, x, groups)
     r.gives(node, top if by_channel else [reshaped(r, top[0], shape, f"{node.name}_whole")])
 
 

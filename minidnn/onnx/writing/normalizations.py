@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from minidnn.layers.group_norm import GroupNorm
 from minidnn.layers.row_norm import LayerNorm
 from minidnn.nets.graph import Node
 from minidnn.onnx.writing.writer import Export, Writer, ints
@@ -98,12 +99,24 @@ def layer_norm(w: Writer, node: Node) -> None:
 
 
 def group_norm(w: Writer, node: Node) -> None:
-    """By instances of rows, since the operator GroupNormalization came with version 18."""
-    (x,), (y,), p, shape = w.bottoms(node), w.tops(node), node.layer.param, node.bottoms[0].tensor.shape
-    plain = [w.initializer(node, what, np.full(p.num_groups, v, np.float32)) for what, v in (("ones", 1), ("zeros", 0))]
-    w.add("Reshape", node, [x, ints(w, node, "rows", [0, p.num_groups, -1])], [f"{y}.rows"])
-    w.add("InstanceNormalization", node, [f"{y}.rows", *plain], [f"{y}.normal"], epsilon=p.eps)
-    w.add("Reshape", node, [f"{y}.normal", ints(w, node, "whole", [0, *shape[1:]])], [y])
+    """By instances, or by instances of rows, since the operator GroupNormalization came with version 18."""
+    assert isinstance(node.layer, GroupNorm)
+    (x,), (y,), shape = w.bottoms(node), w.tops(node), node.bottoms[0].tensor.shape
+    a, own = node.layer.attrs(shape), [q.name for q in node.parameters]
+    alone = a.groups == shape[1] and len(shape) > 2
+    fills = [("ones", np.ones(a.groups, np.float32)), ("zeros", np.zeros(a.groups, np.float32))]
+    scale = [w.initializer(node, q) for q in own] if alone and own else [w.initializer(node, *fill) for fill in fills]
+    if alone:
+        w.add("InstanceNormalization", node, [x, *scale], [y], epsilon=a.eps)
+        return
+    w.add("Reshape", node, [x, ints(w, node, "rows", [0, a.groups, -1])], [f"{y}.rows"])
+    w.add("InstanceNormalization", node, [f"{y}.rows", *scale], [f"{y}.normal"], epsilon=a.eps)
+    whole = f"{y}.whole" if own else y
+    w.add("Reshape", node, [f"{y}.normal", ints(w, node, "whole", [0, *shape[1:]])], [whole])
+    if own:
+        gamma, beta = (w.initializer(node, q, _across(w.of(node, q), 1, shape)) for q in own)
+        w.add("Mul", node, [whole, gamma], [f"{y}.product"])
+        w.add("Add", node, [f"{y}.product", beta], [y])
 
 
 def rms_norm(w: Writer, node: Node) -> None:
@@ -117,5 +130,5 @@ def rms_norm(w: Writer, node: Node) -> None:
 
 EXPORTED: dict[str, Export] = {
     "BatchNorm": batch_norm, "Scale": scale, "Bias": scale, "LRN": lrn, "LayerNorm": layer_norm,
-    "GroupNorm": group_norm, "RMSNorm": rms_norm,
+    "GroupNorm": group_norm, "InstanceNorm": group_norm, "RMSNorm": rms_norm,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from minidnn.backends.cpu.native import (
     dropout,
     elementwise,
     gather,
+    group_norm,
     join,
     loss,
     lrn,
@@ -37,8 +38,8 @@ from tests.support.op_examples import Example, Maker, attrs, compiled, examples,
 
 ALL = examples()
 FAMILIES = (
-    activation, attention, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move,
-    norms, pooling, recurrent, resize, rotary, row_norm, summary, update,
+    activation, attention, bias, broadcast, distance, dropout, elementwise, gather, group_norm, join, loss, lrn, matmul,
+    move, norms, pooling, recurrent, resize, rotary, row_norm, summary, update,
 )  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 

@@ -120,7 +120,7 @@ STRIDING = [
 ]  # fmt: skip
 STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")
-STRIDING += ["row_norm.forward", "row_norm.backward_data"]
+STRIDING += ["group_norm.forward", "group_norm.backward", "row_norm.forward", "row_norm.backward_data"]
 STRIDING += ["gradient.accumulate", "gradient.total", "scale.forward", "scale.backward_data"]
 STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each in ("", MULTI_TENSOR)]
 STRIDING += ["batch_norm.statistics", "batch_norm.statistics_multi_tensor", *MERGES.values()]

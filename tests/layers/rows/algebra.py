@@ -91,6 +91,12 @@ AFFINE = [
     "row_norm.backward_filter: x0 dy0 inverse mean -> dgamma dbeta",
     "row_norm.backward_data: x0 dy0 inverse mean gamma -> dx0",
 ]
+BY_GROUP = [
+    "group_norm.forward: x0 gamma beta -> y0 inverse mean",
+    "group_norm.backward: x0 dy0 inverse mean gamma -> gamma.sums beta.sums dx0",
+    "scale.backward_bias: gamma.sums -> dgamma",
+    "scale.backward_bias: beta.sums -> dbeta",
+]
 BARE = ["row_norm.forward: x0 -> y0 inverse", "row_norm.backward_data: y0 dy0 inverse -> dx0"]
 
 ROWS = {
@@ -194,30 +200,26 @@ ROWS = {
         "type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 1, num_axes: 1}", [IMAGE], [IMAGE], AFFINE,
         lambda x, p: F.layer_norm(x.movedim(1, 3), (4,), p["gamma"], p["beta"]).movedim(3, 1), blobs=[(4,), (4,)],
     ),
+    "group norm": Row(
+        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 2, eps: 0.01}", [IMAGE], [IMAGE], BY_GROUP,
+        lambda x, p: F.group_norm(x, 2, p["gamma"], p["beta"], 0.01), blobs=[(4,), (4,)],
+    ),
+    "group norm of sequences": Row(
+        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 3, affine: false}", [(2, 6, 5)],
+        [(2, 6, 5)],
+        [
+            "group_norm.forward: x0 -> y0 inverse mean",
+            "group_norm.backward: x0 dy0 inverse mean -> gamma.sums beta.sums dx0",
+        ],
+        lambda x, p: F.group_norm(x, 3),
+    ),
+    "instance norm": Row(
+        "type: InstanceNorm, bottom: a, top: b", [IMAGE], [IMAGE], BY_GROUP,
+        lambda x, p: F.instance_norm(x, weight=p["gamma"], bias=p["beta"]), blobs=[(4,), (4,)],
+    ),
     "layer norm without gamma and beta": Row(
         "type: LayerNorm, bottom: a, top: b, layer_norm_param: {affine: false, axis: 2}", [IMAGE], [IMAGE], BARE,
         lambda x, p: F.layer_norm(x, (7, 5)),
-    ),
-    "group norm of images": Row(
-        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 2, eps: 0.01}", [IMAGE], [IMAGE],
-        [
-            "flatten.forward: x0 -> x.rows",
-            "row_norm.forward: x.rows -> y.rows inverse",
-            "flatten.forward: y.rows -> y0",
-            "flatten.backward: y0 -> y.rows_again",
-            "flatten.backward: dy0 -> dy.rows",
-            "row_norm.backward_data: y.rows_again dy.rows inverse -> dx.rows",
-            "flatten.backward: dx.rows -> dx0",
-        ],
-        lambda x, p: F.group_norm(x, 2, eps=0.01),
-    ),
-    "group norm of a group per channel": Row(
-        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 4}", [IMAGE], [IMAGE], BARE,
-        lambda x, p: F.instance_norm(x),
-    ),
-    "group norm of one group": Row(
-        "type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 1}", [IMAGE], [IMAGE], BARE,
-        lambda x, p: F.group_norm(x, 1),
     ),
     "rms norm": Row(
         "type: RMSNorm, bottom: a, top: b, rms_norm_param: {eps: 0.01}", [(2, 3, 5)], [(2, 3, 5)], BARE,
@@ -393,8 +395,15 @@ def group_norm(random):
     shape, eps, c = any_shape(random), float(random.choice([1e-5, 0.1])), int(random.integers(1, 4))
     groups = int(random.integers(1, 4))
     shape = (shape[0], c * groups, *shape[2:]) if len(shape) > 2 else (shape[0], 2 * groups)
-    text = text_of("GroupNorm", "group_norm_param", num_groups=groups, eps=eps)
-    return Row(text, [shape], torch=lambda x, p: F.group_norm(x, groups, eps=eps))
+    affine = yes(random)
+    text = text_of("GroupNorm", "group_norm_param", num_groups=groups, eps=eps, affine=affine)
+    return Row(text, [shape], torch=lambda x, p: F.group_norm(x, groups, p.get("gamma"), p.get("beta"), eps))
+
+
+def instance_normed(random):
+    shape = (*any_shape(random), *sizes(random, (2, 5), (1, 4)))[:4]
+    text = text_of("InstanceNorm", "instance_norm_param", affine=yes(random))
+    return Row(text, [shape], torch=lambda x, p: F.group_norm(x, shape[1], p.get("gamma"), p.get("beta")))
 
 
 def rms_norm(random):
@@ -453,6 +462,7 @@ RANDOM = {
     "RotaryEmbedding": rotary,
     "LayerNorm": layer_norm,
     "GroupNorm": group_norm,
+    "InstanceNorm": instance_normed,
     "RMSNorm": rms_norm,
     "MVN": mvn,
     "Normalize": normalized,

@@ -14,6 +14,7 @@ def algebra(m: Maker) -> Iterator[Example]:
     yield from _rows_of_products(m)
     yield from _matrices(m)
     yield from _normalized(m)
+    yield from _grouped(m)
     yield from _embedded(m)
     yield from _summed(m)
     yield from _largest(m)
@@ -86,6 +87,25 @@ def _normalized(m: Maker) -> Iterator[Example]:
         yield m.example("row_norm.backward_data", reads, [shape], a, inplace=pairs, note="scaled")
         outs = [gamma.shape] * 2
         yield m.example("row_norm.backward_filter", [x, dy, inverse, mean], outs, a, note="scaled")
+
+
+def _grouped(m: Maker) -> Iterator[Example]:
+    for shape, groups in [
+        ((3, 6), 2), ((2, 6, 5), 3), ((2, 6, 4, 3), 3), ((2, 6, 4, 3), 6), ((2, 6, 4, 3), 1), ((3, 4, 2, 3, 3), 2),
+        ((2, 37, 21, 20), 37), ((2, 48, 30, 31), 4), ((5, 33, 9, 9), 11), ((2, 3, 9000), 3), ((1, 40, 40, 40), 8),
+    ]:  # fmt: skip
+        x, dy, gamma, beta = m.normal(*shape) + 3, m.normal(*shape), m.normal(shape[1]), m.normal(shape[1])
+        rows = x.reshape(shape[0], groups, -1)
+        mean = rows.mean(2, dtype=np.float32)
+        inverse = (1 / np.sqrt(rows.var(2) + 0.01)).astype(np.float32)
+        a, kept, sums = attrs(groups=groups, eps=0.01), [mean.shape] * 2, [shape[:2]] * 2
+        reads, pairs = [x, dy, inverse, mean], [(1, 2), (0, 2)]
+        for scale in ([], [gamma, beta]):
+            note = f"{groups} groups{', scaled' if scale else ''}"
+            yield m.example("group_norm.forward", [x, *scale], [shape, *kept], a, inplace=[(0, 0)], note=note)
+            given = [*reads, *scale[:1]]
+            yield m.example("group_norm.backward", given, [*sums, shape], a, inplace=pairs, note=note)
+        yield m.example("group_norm.backward", reads, sums, a, note="sums alone")
 
 
 def _embedded(m: Maker) -> Iterator[Example]:

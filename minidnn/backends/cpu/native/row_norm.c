@@ -1,4 +1,4 @@
-/* LayerNorm, GroupNorm, RMSNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
+/* LayerNorm, RMSNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
  *
  * Element k of row (o, i) lies at (o * length + k) * inner + i. If inner is 1, a row is one piece of memory, and the
  * lanes of a vector are neighbours in it; their sums are added up at the end. Otherwise the lanes are neighbouring

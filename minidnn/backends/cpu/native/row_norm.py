@@ -1,4 +1,4 @@
-"""LayerNorm, GroupNorm, RMSNorm, MVN and Normalize (row_norm.c)."""
+"""LayerNorm, RMSNorm, MVN and Normalize (row_norm.c)."""
 
 from __future__ import annotations
 

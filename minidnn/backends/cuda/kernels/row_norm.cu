@@ -1,4 +1,4 @@
-// LayerNorm, GroupNorm, RMSNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
+// LayerNorm, RMSNorm, MVN and Normalize: each row is shifted by its mean and divided by its size.
 //
 // The mean is the first element plus the mean of the distances from it, and the variance is taken from the distances to
 // the mean. So both are right however far from 0 a row is. Means, inverses of sizes, gamma and beta are float in every
