@@ -149,6 +149,8 @@ void broadcast_sum(const Geometry *g, const float *x, const float *dy, float *df
                 add_lanes(&summed, from, to, x ? x + place : 0, dy + place, row - i % blocks * width, sum);
             else if (summed.count)
                 *sum = add_runs(&summed, from, to, x ? x + place : 0, dy + place);
+            else
+                *sum = x ? x[place] * dy[place] : dy[place]; /* the tensor has one element */
         }
 #pragma omp for schedule(static)
         for (int64_t k = 0; k < kept.all; k++) {
