@@ -24,18 +24,21 @@ BEHIND = ("", "_scale", "_scale_relu")  # what is fused with a BatchNorm
 _KINDS = {
     "rw -> r": (
         "convolution.forward", "convolution.forward_relu", "inner_product.forward", "inner_product.forward_relu",
-        "prelu.forward", "scale.forward", "broadcast.multiply", "broadcast.add",
+        "prelu.forward", "scale.forward", "broadcast.multiply", "broadcast.add", "row_norm.forward",
+        "group_norm.forward",
         *(f"batch_norm.{what}{b}" for what in ("normalize", "inference") for b in BEHIND),
     ),
     "wr -> r": ("convolution.backward_data", "inner_product.backward_data", "scale.backward_data"),
     "wwr -> r": ("batch_norm.inference_backward",),
     "rwr -> r": ("prelu.backward_data",),
+    "rrrrw -> r": ("row_norm.backward_data", "group_norm.backward"),
     "rrw -> r": tuple(f"batch_norm.backward_data{b}" for b in BEHIND),
     "rrw -> m": tuple(f"batch_norm.backward_sums{b}" for b in BEHIND),
     "r -> m": ("batch_norm.moments",),
     "r -> s": (
         "convolution.backward_filter", "convolution.backward_bias", "inner_product.backward_filter",
         "inner_product.backward_bias", "scale.backward_bias", "scale.backward_filter", "prelu.backward_filter",
+        "row_norm.backward_filter", "broadcast.sum", "broadcast.sum_products",
     ),
     "r -> rs": ("relu.backward_bias", "relu.backward_bias_slice"),
     "r -> r": (
@@ -96,13 +99,15 @@ def operands(op: Op) -> Operands | None:
         for letters, tensors in zip(_OPERANDS[op.kind], (op.reads, op.writes), strict=True)
     )
     if op.family == "broadcast" and op.attrs.axis == 0:  # a number for each row, or one for all
-        reads = (ROWS, *(ROWS if t.size > 1 else WHOLE for t in op.reads[1:]))
+        reads = tuple(use if t.size == 1 else ROWS for t, use in zip(op.reads, reads, strict=True))
+        writes = tuple(use if t.size == 1 else ROWS for t, use in zip(op.writes, writes, strict=True))
     pairs = (*zip(op.reads, reads, strict=True), *zip(op.writes, writes, strict=True))
     by_rows, sums, merged = (tuple(t for t, use in pairs if use == wanted) for wanted in (ROWS, SUM, MERGED))
     along = op.family == "concat" and getattr(op.attrs, "axis", 0) == 0  # it joins, or parts, the rows
+    across = op.family == "row_norm" and op.attrs.first == 0  # its rows are no samples
     flat = op.family == "inner_product" and any(len(t.shape) < 2 for t in by_rows)  # there are no rows
     narrow = any(t.dtype != "float32" for t in (*sums, *merged))  # each part's own would be rounded
     changed = not set(op.reads).isdisjoint(op.writes)
-    if along or flat or narrow or changed or len({t.shape[:1] for t in by_rows}) != 1 or not by_rows[0].shape:
+    if along or across or flat or narrow or changed or len({t.shape[:1] for t in by_rows}) != 1 or not by_rows[0].shape:
         return None
     return Operands(reads, writes, by_rows, sums, merged)
