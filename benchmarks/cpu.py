@@ -51,7 +51,7 @@ from minidnn.zoo import NoSuchModel
 
 NETWORKS = (
     "vgg16:4,resnet18:8,resnet34:8,resnet50:8,densenet121:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100,"
-    "mobilenet_v2:8,squeezenet:8"
+    "mobilenet_v2:8,squeezenet:8,vit_s:8,convnext_tiny:8"
 )
 POLICIES = [name for name in ("liveness:p", "recompute_cheap:p") if name.partition(":")[0] in policies.names()]
 LAYOUTS = ("contiguous", "channels_last")

@@ -55,11 +55,15 @@ def remembering(net: Net) -> Net:
 
 
 def without_dropout(net: Net) -> Net:
-    dropping = {"Dropout": "dropout_param", "Attention": "attention_param"}
+    dropping = {
+        "Dropout": ("dropout_param", "dropout_ratio"), "Attention": ("attention_param", "dropout_ratio"),
+        "StochasticDepth": ("stochastic_depth_param", "drop_ratio"),
+    }  # fmt: skip
     layers = []
     for layer in net.parameter.layer:
-        if (name := dropping.get(layer.type)) is not None:
-            layer = layer.model_copy(update={name: getattr(layer, name).model_copy(update={"dropout_ratio": 0.0})})
+        if layer.type in dropping:
+            name, ratio = dropping[layer.type]
+            layer = layer.model_copy(update={name: getattr(layer, name).model_copy(update={ratio: 0.0})})
         layers.append(layer)
     changed = Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
     changed.initial = net.initial  # type: ignore[method-assign]  # a function of seed and layer: `remembering`

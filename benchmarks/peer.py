@@ -76,7 +76,7 @@ class Peer(torch.nn.Module):
                 self.inputs += node.tops
             elif node.layer.type == "SoftmaxWithLoss":
                 self._loss(node)
-            elif node.layer.type == "Accuracy":
+            elif node.layer.type in ("Accuracy", "Silence"):
                 continue
             elif node.layer.type == "BatchNorm":
                 merged |= self._batch_norm(node, weights)
@@ -215,8 +215,46 @@ class Peer(torch.nn.Module):
 
     def _LayerNorm(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         gamma, beta = self._parameter(node, "gamma", weights, 0), self._parameter(node, "beta", weights, 1)
-        p, shape = node.layer.param, node.bottoms[0].tensor.shape
-        return lambda x: F.layer_norm(x, shape[p.axis % len(shape) :], gamma, beta, p.eps)
+        shape = node.bottoms[0].tensor.shape
+        a, rank = node.layer.attrs(shape), len(shape)  # type: ignore[attr-defined]
+        own, last = [*range(a.first, a.last)], [*range(rank - a.last + a.first, rank)]
+        rows = shape[a.first : a.last]
+        if own == last:
+            return lambda x: F.layer_norm(x, rows, gamma, beta, a.eps)
+        return lambda x: F.layer_norm(x.movedim(own, last), rows, gamma, beta, a.eps).movedim(last, own)
+
+    def _GroupNorm(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        gamma, beta = self._parameter(node, "gamma", weights, 0), self._parameter(node, "beta", weights, 1)
+        a = node.layer.attrs(node.bottoms[0].tensor.shape)  # type: ignore[attr-defined]
+        return lambda x: F.group_norm(x, a.groups, gamma, beta, a.eps)
+
+    def _InstanceNorm(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        gamma, beta = self._parameter(node, "gamma", weights, 0), self._parameter(node, "beta", weights, 1)
+        eps = node.layer.param.eps
+        return lambda x: F.instance_norm(x, weight=gamma, bias=beta, eps=eps)
+
+    def _StochasticDepth(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        """As torchvision has it."""
+        ratio, together = node.layer.param.drop_ratio, node.layer.param.mode == "BATCH"
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            if not self.drop:
+                return x
+            shape = (1 if together else len(x), *[1] * (x.dim() - 1))
+            return x * torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(1 - ratio).div_(1 - ratio)
+
+        return call
+
+    def _ClassToken(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        token = self._parameter(node, "token", weights, 0)
+        assert token is not None
+        return lambda x: torch.cat([token.expand(len(x), -1, -1), x], 1)
+
+    def _Slice(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        if any(reader.layer.type != "Silence" for top in node.tops[1:] for reader in top.consumers):
+            raise Unsupported(f"layer {node.name}: only a Slice whose first top alone is used")
+        axis, cuts = node.layer.cuts(node.bottoms[0].tensor.shape)  # type: ignore[attr-defined]
+        return lambda x: x.narrow(axis, 0, cuts[1])
 
     def _RMSNorm(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         p, shape = node.layer.param, node.bottoms[0].tensor.shape

@@ -18,7 +18,8 @@ LIVENESS = {
     ("vgg16", 4): (0.42, 0.85), ("resnet18", 8): (0.55, 1.0), ("resnet34", 8): (0.55, 1.0),
     ("resnet50", 8): (0.60, 1.0), ("densenet121", 8): (0.58, 1.0), ("alexnet", 32): (0.55, 0.85),
     ("googlenet", 8): (0.38, 1.0), ("lenet", 64): (0.55, 1.0), ("cifar10_quick", 100): (0.58, 1.0),
-    ("mobilenet_v2", 8): (0.70, 1.0), ("squeezenet", 8): (0.70, 1.0),
+    ("mobilenet_v2", 8): (0.70, 1.0), ("squeezenet", 8): (0.70, 1.0), ("vit_s", 8): (1.0, 1.0),
+    ("convnext_tiny", 8): (1.0, 1.0),
 }  # fmt: skip
 CHEAP = {
     ("resnet50", 8): (None, 0.65), ("googlenet", 8): (None, 0.65),

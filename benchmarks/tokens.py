@@ -1,6 +1,6 @@
-"""The parts of language models on the CPU, beside PyTorch's: attention, norms, gated functions, the loss of a head.
+"""The parts of language models and norms of images on the CPU, beside PyTorch's.
 
-    python -m benchmarks.tokens                            all: some five minutes; OMP_NUM_THREADS says how many threads
+    python -m benchmarks.tokens                            all: some six minutes; OMP_NUM_THREADS says how many threads
     python -m benchmarks.tokens --only attention,loss      some of them
     python -m benchmarks.tokens --save                     also writes benchmarks/results/tokens-<machine>.md and .json
 
@@ -79,6 +79,12 @@ def cases() -> Iterator[Case]:
     yield Case("GELU, tanh", "8 x 256 x 2048", tanh, (wide,), lambda x: F.gelu(x, approximate="tanh"))
     norm = {"type": "LayerNorm", "layer_norm_param": {"axis": 2}}
     yield Case("LayerNorm", "8 x 256 x 768", norm, ((8, 256, 768),), lambda x, g, b: F.layer_norm(x, (768,), g, b))
+    for shape, groups in (((8, 256, 32, 32), 32), ((8, 128, 56, 56), 32)):
+        norm = {"type": "GroupNorm", "group_norm_param": {"num_groups": groups}}
+        yield Case("GroupNorm", f"{_x(shape)}, {groups} groups", norm, (shape,), _grouped(groups))
+    for shape in ((8, 64, 64, 64), (8, 32, 128, 128)):
+        call = lambda x, g, b: F.instance_norm(x, weight=g, bias=b)  # noqa: E731
+        yield Case("InstanceNorm", _x(shape), {"type": "InstanceNorm"}, (shape,), call)
     norm = {"type": "RMSNorm", "rms_norm_param": {"axis": 2}}
     yield Case("RMSNorm", "8 x 256 x 768", norm, ((8, 256, 768),), lambda x: F.rms_norm(x, (768,), eps=1e-5))
     turned = {"type": "RotaryEmbedding", "rotary_embedding_param": {"num_heads": 12, "head_dim": 64}}
@@ -90,6 +96,16 @@ def cases() -> Iterator[Case]:
             lambda x, label, w: F.cross_entropy(x @ w.T, label.long()), v,
         )  # fmt: skip
     assert torch
+
+
+def _x(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _grouped(groups: int) -> Callable[..., Any]:
+    from torch.nn import functional as F
+
+    return lambda x, g, b: F.group_norm(x, groups, g, b)
 
 
 def _rotated(x: Any) -> Any:

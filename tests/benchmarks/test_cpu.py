@@ -10,15 +10,19 @@ from itertools import accumulate, product
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from benchmarks import budgets, cpu, nets, report, turns
 from benchmarks.turns import Failed, Side, Turn
-from minidnn import L, Net
+from minidnn import L, Net, zoo
 from minidnn.backends.cpu import CpuDevice
 from minidnn.costs import measurements
+from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
+from minidnn.programs.spec import TrainSpec
 from minidnn.report.plot import LEFT
+from minidnn.training.session import Session
 
 FIELDS = {
     "network", "batch", "policy", "seconds", "peer_seconds", "seconds_ratio", "peak_bytes", "peer_peak_bytes",
@@ -72,6 +76,59 @@ def test_its_peak_where_activations_are_most(torch):
     weight, data, labels, scores = 4 * inputs * outputs, 4 * batch * inputs, 8 * batch, 4 * batch * outputs
     found = peak(Classifier(batch, inputs, outputs)) - (2 * weight + data + labels + 3 * scores)
     assert 0 <= found <= SCALARS
+
+
+# ---- PyTorch's numbers
+
+
+class Norms(Net):
+    """Norms of groups of images and of tokens."""
+
+    def define(self, batch: int = 2) -> None:
+        x, label = L.Data(name="data", source="synthetic:6x8x8:classes=5", batch_size=batch)
+        x = L.InstanceNorm(L.GroupNorm(x, num_groups=3), eps=0.1)
+        x = L.GroupNorm(L.Reshape(x, shape={"dim": [0, 0, -1]}), num_groups=2, affine=False)
+        L.SoftmaxWithLoss(L.InnerProduct(x, num_output=5, weight_filler={"type": "xavier"}), label, name="loss")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: zoo.MADE["vit_b"](batch=2, size=32, width=24, blocks=2, heads=2),
+        lambda: zoo.MADE["convnext_tiny"](batch=2, size=64, depths=(1, 1, 2, 1), width=8),
+        Norms,
+    ],
+    ids=["vit", "convnext", "norms"],
+)
+@pytest.mark.peer("torch")
+def test_loss_and_gradients_are_its(torch, make):
+    """Our gradients are what a step of rate 1 takes from the weights."""
+    from benchmarks.peer import Peer, first_weights
+
+    net = nets.without_dropout(make())
+    random = np.random.default_rng(0)
+    weights = {  # ones and zeros say little
+        k: (v + 0.1 * random.standard_normal(v.shape)).astype(np.float32) for k, v in first_weights(net).items()
+    }
+    keys = [(key, *key.rsplit("/", 1)) for key in weights]
+    with Session(net, TrainSpec(SGD(momentum=0.0, weight_decay=0.0)), ("TRAIN",), device="cpu") as session:
+        for key, layer, blob in keys:
+            session.params[layer][blob] = weights[key]
+        batch = nets.batch_of(session.programs["TRAIN"], 1.0)
+        for tensor, value in batch.items():
+            session.machine.write(tensor, value, "TRAIN")
+        loss = turns.train(session)
+        ours = {key: weights[key] - session.params[layer][blob] for key, layer, blob in keys}
+    peer = Peer(net.graph("TRAIN"), weights, "cpu", drop=False)
+    given = {t.name: torch.from_numpy(np.ascontiguousarray(value)) for t, value in batch.items()}
+    theirs = peer(*(v.long() if (v := given[b.name]).dtype == torch.int32 else v for b in peer.inputs))
+    theirs.backward()
+    assert loss == pytest.approx(float(theirs.detach()), rel=1e-5)
+    for name, parameter in peer.named_parameters():
+        wanted = parameter.grad.numpy()
+        np.testing.assert_allclose(
+            ours[name], wanted, rtol=1e-3, atol=1e-4 * max(1, np.abs(wanted).max()), err_msg=name
+        )
 
 
 def lenet(nn):
