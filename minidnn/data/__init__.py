@@ -10,6 +10,7 @@ import numpy as np
 from minidnn.data.augment import Augment
 from minidnn.data.dataset import Arrays, DataError, Dataset, Encoded, Source, samples
 from minidnn.data.loader import Loader, Order
+from minidnn.data.masks import Masks
 from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse, source_of
 from minidnn.data.transform import Transform
@@ -35,6 +36,9 @@ def shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[tuple[int
         )
     if source.ids and (change.mean or change.scale != 1 or change.image is not None):
         what = "samples are ids of tokens, of which scale, mean_value and mean_file make others; leave these out"
+        raise DataError(f"{data_param.source}: {what}")
+    if change.masks and not source.ids:
+        what = "mask_token hides ids of tokens, and samples are none; use tokens:, text: or synthetic_tokens:"
         raise DataError(f"{data_param.source}: {what}")
     return change.shape(sample, data_param.source), labels
 
@@ -80,7 +84,11 @@ def transform(param: Any, phase: str, seed: int = 0) -> Transform:
     if train:
         spreads = {name: getattr(param, name) for name in ("rotation", "brightness", "contrast", "saturation")}
         augment = replace(augment, area=param.crop_area, ratio=param.crop_ratio, **spreads)
-    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image, augment)
+    masks = None
+    if param.mask_token is not None:
+        masks = Masks(param.mask_token, param.mask_vocabulary, param.mask_ratio, seed)
+    mean = tuple(param.mean_value)
+    return Transform(param.crop_size, mean, param.scale, param.mirror, train, seed, image, augment, masks)
 
 
 def raw_samples(path: str) -> np.ndarray:

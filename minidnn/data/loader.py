@@ -77,7 +77,7 @@ class Loader:
         count: so many samples instead of the batch size"""
         numbers = np.arange(position, position + (self.batch_size if count is None else count))
         if self._whole:
-            images, labels = self.dataset.take(self.indices(numbers))
+            images, labels = self._taken(numbers, self.indices(numbers))
             return self.transform(images, numbers), labels
         samples, result = np.empty((len(numbers), *self.shape[1:]), np.float32), []
         for k, (image, label) in enumerate(self._each(numbers)):
@@ -91,7 +91,7 @@ class Loader:
         numbers = np.arange(position, position + self.batch_size)
         windows = self.transform.windows(self._raw_shape, numbers)
         if self._whole:
-            images, labels = self.dataset.take(self.indices(numbers))
+            images, labels = self._taken(numbers, self.indices(numbers))
             return images, windows, labels
         result = list(self._each(numbers))
         return np.stack([image for image, _ in result]), windows, np.array([label for _, label in result], np.int32)
@@ -108,11 +108,19 @@ class Loader:
             if self._encoded is not None:
                 data, label = self._encoded.read(index)
                 return augment(self._encoded.decode(data), number, self._raw_shape, decoded=True), narrow(label)
-            images, labels = self.dataset.take(np.array([index]))
+            images, labels = self._taken(np.array([number]), np.array([index]))
             image = images[0]
             return augment(image, number, self._raw_shape) if image.ndim == 3 else image, narrow(labels[0])
         except (DataError, OSError) as error:
             raise DataError(f"{self._where(index)}: {reason(error)}") from error
+
+    def _taken(self, numbers: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The raw samples at these indices, and their labels. Masked tokens have labels of their own."""
+        images, labels = self.dataset.take(indices)
+        if self.transform.masks is None:
+            return images, labels
+        images, restored = self.transform.masks(images, numbers)
+        return images, restored.reshape(labels.shape)
 
     def _where(self, index: int) -> str:
         """A sample, for messages: the dataset, the index, and its place if it has one."""

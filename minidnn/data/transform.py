@@ -13,6 +13,7 @@ import numpy as np
 
 from minidnn.data.augment import COLUMN, ROW, Augment
 from minidnn.data.dataset import DataError
+from minidnn.data.masks import Masks
 from minidnn.data.random import below
 
 _MIRROR = 3  # its lane of the random numbers (data/random.py)
@@ -30,6 +31,7 @@ class Transform:
     seed: int = 0
     image: np.ndarray | None = field(default=None, compare=False)  # the mean of each pixel of a raw sample, (C, H, W)
     augment: Augment = field(default_factory=Augment)  # makes the raw samples
+    masks: Masks | None = None  # of tokens
 
     def shape(self, sample: tuple[int, ...], name: str = "data") -> tuple[int, ...]:
         """The shape of a transformed sample, from that of the dataset's. Raises DataError if the transform does not fit

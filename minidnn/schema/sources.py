@@ -56,6 +56,9 @@ class TransformationParameter(Message):
     brightness: Share = field(OURS + 5, 0.0)
     contrast: Share = field(OURS + 6, 0.0)
     saturation: Share = field(OURS + 7, 0.0)
+    mask_token: Uint | None = field(OURS + 9, None)  # the id that hides tokens, which become labels; in both phases
+    mask_vocabulary: Positive | None = field(OURS + 10, None)  # ids below this may take a token's place
+    mask_ratio: Annotated[float, Field(gt=0, le=1)] = field(OURS + 11, 0.15)  # of tokens that are chosen
 
     @model_validator(mode="after")
     def _one_of_two(self) -> TransformationParameter:
@@ -63,6 +66,13 @@ class TransformationParameter(Message):
             raise ValueError("expected mean_file or mean_value, got both")
         if self.force_color and self.force_gray:
             raise ValueError("expected force_color or force_gray, got both")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_mask(self) -> TransformationParameter:
+        given = [name for name in ("mask_token", "mask_vocabulary") if getattr(self, name) is not None]
+        if len(given) == 1 or (self.has("mask_ratio") and not given):
+            raise ValueError("masks need mask_token, such as 103, and mask_vocabulary, such as 30522")
         return self
 
     @model_validator(mode="after")

@@ -9,8 +9,10 @@ import pytest
 
 import minidnn
 from minidnn import L, Net
-from minidnn.data import DataError, parse
+from minidnn.data import DataError, open_loader, parse
+from minidnn.data.masks import UNMASKED, Masks
 from minidnn.errors import BadInput
+from minidnn.schema.sources import DataParameter, TransformationParameter
 
 
 def opened(text, phase="TRAIN"):
@@ -154,3 +156,61 @@ def test_a_text_of_few_letters_needs_few_classes(tmp_path):
     net = Tiny(source=f"text:{tmp_path}/a.txt:length=16").to_yaml().replace("256", "100")
     with minidnn.Solver(Net.from_text(net), device="reference", base_lr=0.01, max_iter=1) as solver:
         assert solver.step().loss == pytest.approx(math.log(100), rel=0.2)
+
+
+# ---- masked tokens
+
+MASKED = dict(mask_token=3, mask_vocabulary=50)
+
+
+def masked(source="synthetic_tokens:64:classes=50", seed=0, workers=0, phase="TRAIN", **change):
+    param = DataParameter(source=source, batch_size=8, workers=workers)
+    return open_loader(param, TransformationParameter(**MASKED | change), phase, seed)
+
+
+def test_chosen_tokens_become_labels_and_most_of_them_are_hidden():
+    tokens = np.random.default_rng(0).integers(4, 50, (2000, 64)).astype(np.int32)
+    seen, labels = Masks(3, 50, 0.15)(tokens, np.arange(2000))
+    chosen = labels != UNMASKED
+    assert chosen.mean() == pytest.approx(0.15, abs=0.005) and (labels[chosen] == tokens[chosen]).all()
+    assert (seen[~chosen] == tokens[~chosen]).all() and seen.min() >= 0 and seen.max() < 50
+    hidden, stays = (seen == 3)[chosen].mean(), (seen == tokens)[chosen].mean()
+    any_one = 0.1 / 50  # a token drawn at random may be the one that masks, or the same one again
+    assert (hidden, stays) == (pytest.approx(0.8 + any_one, abs=0.01), pytest.approx(0.1 + any_one, abs=0.01))
+    assert seen.dtype == labels.dtype == np.int32
+
+
+@pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
+def test_masks_follow_from_the_seed_and_the_sample_s_number(phase):
+    with masked(phase=phase) as first, masked(phase=phase) as again, masked(phase=phase, seed=1) as other:
+        later, (x, y) = first.batch(1024), first.batch(0)  # a later epoch begins at 1024
+        assert all((a == b).all() for a, b in zip((x, y), again.take(0), strict=True)), "also without what was before"
+        places = y != UNMASKED
+        for another in (other.batch(0), later):
+            assert ((another[1] != UNMASKED) != places).any()
+
+
+def test_workers_mask_the_same_tokens():
+    with masked() as alone, masked(workers=2) as together:
+        for position in (0, 8, 1020):
+            for a, b in zip(alone.take(position), together.take(position), strict=True):
+                assert (a == b).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ("mask_token: 3", "masks need mask_token, such as 103, and mask_vocabulary, such as 30522"),
+        ("mask_ratio: 0.3", "masks need mask_token, such as 103, and mask_vocabulary"),
+        ("mask_token: 3, mask_vocabulary: 9, mask_ratio: 0", "mask_ratio: expected more than 0, got 0"),
+        ("mask_token: 3, mask_vocabulary: 9", "synthetic:3x8x8: mask_token hides ids of tokens, and samples are none"),
+    ],
+)
+def test_masks_of_what_cannot_be_masked_are_refused(field, why):
+    text = f"""
+layer:
+- {{name: data, type: Data, top: x, transform_param: {{{field}}},
+   data_param: {{source: "synthetic:3x8x8", batch_size: 2}}}}
+"""
+    with pytest.raises(BadInput, match=why):
+        Net.from_text(text).graph("TRAIN")
