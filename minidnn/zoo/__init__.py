@@ -15,6 +15,7 @@ from minidnn.errors import near
 from minidnn.nets.net import Net
 from minidnn.zoo import files
 from minidnn.zoo.alexnet import CaffeAlexNet, CaffeNet, SuperNeuronsAlexNet
+from minidnn.zoo.bert import BertBase, BertLarge
 from minidnn.zoo.cifar10 import Cifar10Full, Cifar10Quick
 from minidnn.zoo.convnext import ConvNeXtBase, ConvNeXtLarge, ConvNeXtSmall, ConvNeXtTiny
 from minidnn.zoo.densenet import DenseNet121
@@ -54,7 +55,7 @@ _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
     SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
     ViTS, ViTBase, ViTLarge, ConvNeXtTiny, ConvNeXtSmall, ConvNeXtBase, ConvNeXtLarge,
-    GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
+    BertBase, BertLarge, GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)

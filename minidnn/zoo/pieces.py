@@ -29,10 +29,11 @@ def cifar(batch: int) -> tuple[Top, Top]:
     return L.Data(name="data", source="synthetic:3x32x32:classes=10", batch_size=batch)
 
 
-def windows(batch: int, seq: int, vocabulary: int) -> tuple[Top, Top]:
+def windows(batch: int, seq: int, vocabulary: int, **change: Any) -> tuple[Top, Top]:
     """(tokens, labels): made-up windows of `seq` token ids, and the ids that follow them. `tokens:FILE.bin:length=1024`
-    as the `source` line reads your own."""
-    return L.Data(name="data", source=f"synthetic_tokens:{seq}:classes={vocabulary}", batch_size=batch)
+    as the `source` line reads your own. change: fields of `transform_param`"""
+    source = f"synthetic_tokens:{seq}:classes={vocabulary}"
+    return L.Data(name="data", source=source, batch_size=batch, **change)
 
 
 def scored(scores: Top, label: Top, top5: bool = True) -> None:
@@ -71,11 +72,11 @@ def embedded(tokens: Top, table: str, vocabulary: int, width: int) -> Top:
     )  # fmt: skip
 
 
-def predicted(x: Top, label: Top, table: str, vocabulary: int) -> None:
-    """Add the end of a language model: the loss of the next tokens. The weights are `table`, maybe the embedding's."""
+def predicted(x: Top, label: Top, table: str, vocabulary: int, **loss: Any) -> None:
+    """Add the end of a language model: the loss of the labels. The weights are `table`, maybe the embedding's."""
     L.InnerProductWithLoss(
         x, label, name="loss", param=[{"name": table}], num_output=vocabulary, axis=2, bias_term=False,
-        weight_filler=SMALL,
+        weight_filler=SMALL, **loss,
     )  # fmt: skip
 
 

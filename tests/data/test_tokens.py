@@ -13,6 +13,7 @@ from minidnn.data import DataError, open_loader, parse
 from minidnn.data.masks import UNMASKED, Masks
 from minidnn.errors import BadInput
 from minidnn.schema.sources import DataParameter, TransformationParameter
+from minidnn.zoo.bert import BertBase
 
 
 def opened(text, phase="TRAIN"):
@@ -214,3 +215,15 @@ layer:
 """
     with pytest.raises(BadInput, match=why):
         Net.from_text(text).graph("TRAIN")
+
+
+def test_bert_learns_to_restore_a_text(tmp_path):
+    """Each window is one of 26 letters again and again, so that the tokens around a masked one tell which it is."""
+    letters = 4 * "abcdefghijklmnopqrstuvwxyz"
+    (tmp_path / "a.txt").write_text("".join(16 * letter for letter in letters) + "a")
+    net = BertBase(batch=16, seq=16, width=32, blocks=1, heads=4, vocabulary=256, dropout=0.0, mask=0).to_yaml()
+    net = Net.from_text(net.replace("synthetic_tokens:16:classes=256", f"text:{tmp_path}/a.txt:length=16"))
+    with minidnn.Solver(net, device="cpu", type="Adam", base_lr=0.003, max_iter=120, seed=1) as solver:
+        losses = [solver.step().loss for _ in range(120)]
+    assert losses[0] == pytest.approx(math.log(256), rel=0.1)
+    assert np.mean(losses[-10:]) < 0.5 * math.log(26), "without the tokens around it is log 26"

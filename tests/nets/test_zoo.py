@@ -236,6 +236,9 @@ def test_what_joins_carry(name, tops, joins):
     assert next(n for n in layers if n.name == "pool5").bottoms[0].tensor.shape[1] == tops
 
 
+VOCABULARIES = {"gpt2": 50257, "llama": 128256, "bert": 30522}
+
+
 @pytest.mark.parametrize("name", [*zoo.MADE, "resnet34", "resnet56", "wrn_28_10", "wrn_8_256"])
 def test_made_nets_resolve_in_both_phases(name):
     made = net(name)
@@ -244,9 +247,8 @@ def test_made_nets_resolve_in_both_phases(name):
     for phase in ("TRAIN", "TEST"):
         graph = made.graph(phase)
         loss = [n for n in graph.layers if n.layer.loss][-1]
-        if name.startswith(("gpt2", "llama")):  # the loss makes the scores of each token
-            wanted = 50257 if name.startswith("gpt2") else 128256
-            assert loss.layer.classes([b.tensor.shape for b in loss.bottoms]) == wanted
+        if words := VOCABULARIES.get(name.partition("_")[0]):  # the loss makes the scores of each token
+            assert loss.layer.classes([b.tensor.shape for b in loss.bottoms]) == words
         else:
             assert loss.bottoms[0].tensor.shape[1] == classes
 
@@ -256,6 +258,7 @@ def test_made_nets_resolve_in_both_phases(name):
     [
         ("gpt2", 124_439_808), ("gpt2_medium", 354_823_168), ("gpt2_large", 774_030_080), ("gpt2_xl", 1_557_611_200),
         ("llama_1b", 1_235_814_400), ("llama_8b", 8_030_261_248),
+        ("bert_base", 109_514_298 - 30_522), ("bert_large", 335_174_458 - 30_522),  # without the head's bias
     ],
 )  # fmt: skip
 def test_parameters_of_language_models(name, count):
