@@ -22,6 +22,7 @@ from minidnn.optimizers import OPTIMIZERS
 from minidnn.results.others import Conversion
 from minidnn.schema import InvalidFile, SolverParameter, check_solver, dump, in_caffe_s_words, plain, prototext, read
 from minidnn.schema.caffe import TYPES
+from minidnn.schema.common import OUR_FILLERS, FillerParameter
 from minidnn.schema.files import CAFFEMODEL, PROTOTEXT
 from minidnn.schema.message import OURS
 from minidnn.schema.table import fields
@@ -194,6 +195,8 @@ def _ours(message: BaseModel) -> Iterator[str]:
             continue
         if name == "type" and "bottom" in known and value not in TYPES:
             yield f"layer type {value}"
+        if name == "type" and isinstance(message, FillerParameter) and value in OUR_FILLERS:
+            yield f"filler {value}"
         for item in value if isinstance(value, list | tuple) else (value,):
             if isinstance(item, BaseModel):
                 yield from _ours(item)

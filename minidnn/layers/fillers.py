@@ -1,4 +1,5 @@
-"""Caffe's fillers: the first values of a parameter.
+"""Caffe's fillers: the first values of a parameter. And two of ours, which are tables of a formula: `sinusoid` and
+`diffusion`.
 
 The values depend on (seed, key) alone, where the key names layer and parameter. So a new layer does not change the
 values of the others, and every machine with the same version of NumPy draws the same values.
@@ -57,6 +58,16 @@ def check_fill(filler: Any, shape: Shape, what: str) -> None:
     """Raise ShapeError if the filler cannot fill this shape. what: the parameter, in the message."""
     if filler is not None and filler.type == "bilinear" and (len(shape) != 4 or shape[2] != shape[3]):
         raise ShapeError(f"{what}: a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
+    if filler is not None and filler.type == "sinusoid" and (len(shape) != 2 or shape[1] < 4 or shape[1] % 2):
+        raise ShapeError(f"{what}: a sinusoid filler needs rows of an even length, at least (times, 4), got {shape}")
+    if filler is not None and filler.type == "diffusion":
+        if len(shape) != 2 or shape[1] != 2:
+            raise ShapeError(f"{what}: a diffusion filler needs two numbers for each time, (times, 2), got {shape}")
+        if not 0 < filler.min <= filler.max < 1:
+            raise ShapeError(
+                f"{what}: a diffusion filler's noise grows from min to max, between 0 and 1, such as min: 0.0001 and "
+                f"max: 0.02; got {filler.min:g} and {filler.max:g}"
+            )
 
 
 # Each gives the values of all parts, one after the other. `parts`: the shapes of consecutive rows of `shape`.
@@ -110,6 +121,34 @@ def _bilinear(filler, shape, parts, rng):
         yield np.broadcast_to(np.outer(line, line), part)
 
 
+def _sinusoid(filler, shape, parts, rng):
+    """Row t: sin(t * w), then cos(t * w), for w from 1 to 1/10000 in geometric steps. That is Tensor2Tensor's form of
+    Vaswani et al., "Attention Is All You Need" (2017), section 3.5, which diffusion models take, too."""
+    half = shape[1] // 2
+    frequencies = 10000.0 ** (-np.arange(half) / (half - 1))
+    for first, angles in _rows(parts):
+        angles = (first + angles)[:, None] * frequencies
+        yield np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+
+def _diffusion(filler, shape, parts, rng):
+    """Row t: the factors of an image and of its noise after t + 1 steps, sqrt(a) and sqrt(1 - a). a is the product of
+    1 - b over these steps, and b grows evenly from `min` to `max` (Ho et al., "Denoising Diffusion Probabilistic
+    Models", 2020, equation 4)."""
+    kept = np.cumprod(1 - np.linspace(filler.min, filler.max, shape[0]))
+    table = np.sqrt(np.stack([kept, 1 - kept], 1))
+    for first, rows in _rows(parts):
+        yield table[first + rows]
+
+
+def _rows(parts):
+    """(the first row, 0 up to the last row of the part counted from it) of each part."""
+    first = 0
+    for part in parts:
+        yield first, np.arange(part[0])
+        first += part[0]
+
+
 def _values(filler, shape, parts, rng):
     flat, at = filler.array.reshape(-1), 0
     for part in parts:
@@ -150,5 +189,7 @@ _FILLERS = {
     "msra": _msra,
     "positive_unitball": _positive_unitball,
     "bilinear": _bilinear,
+    "sinusoid": _sinusoid,
+    "diffusion": _diffusion,
     "values": _values,
 }

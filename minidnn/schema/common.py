@@ -10,7 +10,10 @@ from minidnn.schema.message import Message, Positive, Repeated, field
 
 AXES = 32  # Caffe's kMaxBlobAxes
 Phase = Literal["TRAIN", "TEST"]
-Filler = Literal["constant", "uniform", "gaussian", "xavier", "msra", "positive_unitball", "bilinear"]
+Filler = Literal[
+    "constant", "uniform", "gaussian", "xavier", "msra", "positive_unitball", "bilinear", "sinusoid", "diffusion",
+]  # fmt: skip
+OUR_FILLERS = ("sinusoid", "diffusion")  # which Caffe lacks
 
 
 class FillerParameter(Message):

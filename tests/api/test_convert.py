@@ -107,6 +107,12 @@ def test_what_caffe_does_not_know_is_told(here):
     (note,) = convert("s.yaml", "s.prototxt").notes
     assert note == "Caffe does not know minidnn, rampup_interval: it will refuse the file"
     assert convert("s.prototxt", "t.yaml").notes == [] and convert("lenet", "lenet.prototxt").notes == []
+    (here / "n.yaml").write_text("""
+layer:
+- {name: data, type: Input, top: t, input_param: {shape: {dim: [4]}}}
+- {name: e, type: Embed, bottom: t, top: e, embed_param: {num_output: 4, input_dim: 9, weight_filler: {type: sinusoid}}}
+""")
+    assert "Caffe does not know filler sinusoid: it will refuse the file" in convert("n.yaml", "n.prototxt").notes
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,8 @@ class TestDefine:
             "net Bad: layer[data].data_param.batch_sze: there is no field 'batch_sze' (did you mean 'batch_size'?)",
             "net Bad: layer[conv1].convolution_param.num_output: required, but not given",
             "net Bad: layer[conv1].convolution_param.weight_filler.type: expected 'constant', 'uniform', 'gaussian', "
-            "'xavier', 'msra', 'positive_unitball' or 'bilinear', got 'xavir' (did you mean 'xavier'?)",
+            "'xavier', 'msra', 'positive_unitball', 'bilinear', 'sinusoid' or 'diffusion', got 'xavir' "
+            "(did you mean 'xavier'?)",
             "net Bad: layer[conv1].convolution_param.kernal_size: there is no field 'kernal_size' "
             "(did you mean 'kernel_size'?)",
             "net Bad: layer[ip].inner_product_param.num_output: expected an integer, got '3'",
@@ -606,6 +607,33 @@ class TestFillers:
         np.testing.assert_allclose(x, np.broadcast_to(np.outer(line, line), (2, 1, 4, 4)), rtol=1e-6)
         with pytest.raises(ShapeError, match=r"conv1.w: a bilinear filler needs square kernels .*\(2, 1, 3, 4\)"):
             self.draw(type="bilinear", shape=(2, 1, 3, 4))
+
+    @pytest.mark.parametrize("rows_at_a_time", [False, True])
+    def test_tables_of_times_by_hand(self, monkeypatch, rows_at_a_time):
+        if rows_at_a_time:
+            monkeypatch.setattr(rows, "PIECE", 1)
+        x = self.draw(type="sinusoid", shape=(50, 6))
+        angles = np.outer(np.arange(50), [1, 0.01, 0.0001])
+        np.testing.assert_allclose(x, np.hstack([np.sin(angles), np.cos(angles)]), atol=1e-6)
+        x, kept = (
+            self.draw(type="diffusion", shape=(3, 2), min=0.1, max=0.3),
+            np.array([0.9, 0.9 * 0.8, 0.9 * 0.8 * 0.7]),
+        )
+        np.testing.assert_allclose(x, np.sqrt([kept, 1 - kept]).T, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("filler", "why"),
+        [
+            (dict(type="sinusoid", shape=(9, 3)), r"rows of an even length, at least \(times, 4\), got \(9, 3\)"),
+            (dict(type="sinusoid", shape=(9, 2)), r"at least \(times, 4\), got \(9, 2\)"),
+            (dict(type="diffusion", shape=(9, 3)), r"two numbers for each time, \(times, 2\), got \(9, 3\)"),
+            (dict(type="diffusion", shape=(9, 2)), "between 0 and 1, such as min: 0.0001 and max: 0.02; got 0 and 1"),
+            (dict(type="diffusion", shape=(9, 2), min=0.5, max=0.1), "got 0.5 and 0.1"),
+        ],
+    )
+    def test_tables_of_times_have_rows_for_them(self, filler, why):
+        with pytest.raises(ShapeError, match=f"conv1.w: .*{why}"):
+            self.draw(**filler)
 
 
 def test_without_data_a_layer_gives_images_of_its_crop_size(tmp_path):

@@ -215,7 +215,8 @@ layer:
             "(did you mean 'num_output'?)",
             "f.yaml:12:56: layer[conv1].convolution_param.kernel_size[1]: expected an integer, got 'x'",
             "f.yaml:12:82: layer[conv1].convolution_param.weight_filler.type: expected 'constant', 'uniform', "
-            "'gaussian', 'xavier', 'msra', 'positive_unitball' or 'bilinear', got 'xavierr' (did you mean 'xavier'?)",
+            "'gaussian', 'xavier', 'msra', 'positive_unitball', 'bilinear', 'sinusoid' or 'diffusion', got 'xavierr' "
+            "(did you mean 'xavier'?)",
             "f.yaml:13:3: layer[conv1].pooling_param: is not for layer type Convolution; it takes convolution_param",
             "f.yaml:14:40: layer[pool1].bottom: no layer before this one makes blob 'cnv1' (did you mean 'conv1'?)",
             "f.yaml:14:80: layer[pool1].pooling_param.pool: STOCHASTIC, Caffe's, chooses places at random; minidnn "
