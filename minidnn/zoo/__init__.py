@@ -19,6 +19,7 @@ from minidnn.zoo.bert import BertBase, BertLarge
 from minidnn.zoo.cifar10 import Cifar10Full, Cifar10Quick
 from minidnn.zoo.convnext import ConvNeXtBase, ConvNeXtLarge, ConvNeXtSmall, ConvNeXtTiny
 from minidnn.zoo.densenet import DenseNet121
+from minidnn.zoo.diffusion import DDPM
 from minidnn.zoo.googlenet import GoogLeNet, VdnnGoogLeNet
 from minidnn.zoo.gpt import GPT2, GPT2XL, GPT2Large, GPT2Medium
 from minidnn.zoo.inception import InceptionV3, InceptionV4
@@ -54,7 +55,7 @@ WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
     SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
-    ViTS, ViTBase, ViTLarge, ConvNeXtTiny, ConvNeXtSmall, ConvNeXtBase, ConvNeXtLarge,
+    ViTS, ViTBase, ViTLarge, ConvNeXtTiny, ConvNeXtSmall, ConvNeXtBase, ConvNeXtLarge, DDPM,
     BertBase, BertLarge, GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name

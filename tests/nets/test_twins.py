@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from minidnn.data.masks import UNMASKED
+from minidnn.layers.fillers import fill
 from minidnn.programs.autodiff import differentiate
 from minidnn.zoo.bert import BertBase
+from minidnn.zoo.diffusion import DDPM
 from tests.support import peers
 from tests.support.interpret import run
 
@@ -29,11 +31,38 @@ def assign(module, values, names):
     return {ours: theirs[name] for ours, name in names.items()}
 
 
-def agree(held, names):
+def pair(ours, theirs):
+    """The names of a weight or a gain, and of a bias."""
+    first, second = ("gamma", "beta") if ours.endswith(("norm", "norm1", "norm2")) else ("w", "b")
+    return {f"{ours}.{first}": f"{theirs}.weight", f"{ours}.{second}": f"{theirs}.bias"}
+
+
+def agree(held, names, rtol=1e-7):
+    """Each gradient is theirs, up to `rtol` of its largest value. That of a key's bias is 0, but for roundings."""
     for ours, theirs in names.items():
-        got = held[f"{ours}.grad"]
+        got = held_gradient(held, ours)
         want = theirs.grad.numpy().reshape(got.shape)
-        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9 * max(1, np.abs(want).max()), err_msg=ours)
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-14 + rtol * np.abs(want).max(), err_msg=ours)
+
+
+def held_gradient(held, name):
+    """The gradient of a parameter; of "<layer>/<i>.<own>", the i-th third of a matrix or a bias."""
+    if f"{name}.grad" in held:
+        return held[f"{name}.grad"]
+    (layer, rest) = name.rsplit("/", 1)
+    third, own = rest.split(".")
+    return np.split(held[f"{layer}.{own}.grad"], 3)[int(third)]
+
+
+def thirds(values, layer, theirs):
+    """The names of the three parts of a product for q, k and v, which have a layer each in theirs; `values` gets them,
+    too."""
+    result = {}
+    for own, kind in (("w", "weight"), ("b", "bias")):
+        for i, (part, name) in enumerate(zip(np.split(values[f"{layer}.{own}"], 3), theirs, strict=True)):
+            values[f"{layer}/{i}.{own}"] = part
+            result[f"{layer}/{i}.{own}"] = f"{name}.{kind}"
+    return result
 
 
 # ---- BERT
@@ -93,27 +122,86 @@ def test_bert_has_the_gradients_of_its_published_code():
             "mlp2": "output.dense", "norm2": "output.LayerNorm",
         }  # fmt: skip
         names |= {k: v for ours, name in parts.items() for k, v in pair(f"block{i}/{ours}", f"{theirs}.{name}").items()}
-        for j, part in enumerate(("query", "key", "value")):  # ours are rows of one matrix
-            for own, kind in (("w", "weight"), ("b", "bias")):
-                rows = slice(j * width, (j + 1) * width)
-                values[f"block{i}/qkv/{j}.{own}"] = values[f"block{i}/qkv.{own}"][rows]
-                names[f"block{i}/qkv/{j}.{own}"] = f"{theirs}.attention.self.{part}.{kind}"
+        self = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
+        names |= thirds(values, f"block{i}/qkv", self)
     learned = assign(module, values, names)
     unshared = {"cls.predictions.bias", "cls.predictions.decoder.bias"}
     assert {n for n, _ in module.named_parameters()} - set(names.values()) <= unshared
     ignored = peers.torch.tensor(np.where(label == UNMASKED, -100, label)).long()
     loss = module(input_ids=peers.torch.tensor(tokens).long(), labels=ignored).loss
     loss.backward()
-    held = run(program, {n: v for n, v in values.items() if "/qkv/" not in n}, "float64")
-    for i in (1, 2):
-        for own in "wb":
-            for j, part in enumerate(np.split(held[f"block{i}/qkv.{own}.grad"], 3)):
-                held[f"block{i}/qkv/{j}.{own}.grad"] = part
+    held = run(program, values, "float64")
     assert held["loss.y"][0] == pytest.approx(loss.item(), rel=1e-9)
     agree(held, learned)
 
 
-def pair(ours, theirs):
-    """The names of a weight or a gain, and of a bias."""
-    first, second = ("gamma", "beta") if "norm" in ours else ("w", "b")
-    return {f"{ours}.{first}": f"{theirs}.weight", f"{ours}.{second}": f"{theirs}.bias"}
+# ---- DDPM
+
+
+def unet(size, channels, multipliers, attended, groups=32):
+    """The U-Net of the published weights google/ddpm-cifar10-32, or a smaller one."""
+    from diffusers import UNet2DModel
+
+    sides = [size >> i for i in range(len(multipliers))]
+    kinds = ["Attn" if side == attended else "" for side in sides]
+    return UNet2DModel(
+        sample_size=size, block_out_channels=[channels * many for many in multipliers], norm_eps=1e-6,
+        down_block_types=[f"{kind}DownBlock2D" for kind in kinds], norm_num_groups=groups, attention_head_dim=None,
+        up_block_types=[f"{kind}UpBlock2D" for kind in reversed(kinds)], downsample_padding=0, freq_shift=1,
+        flip_sin_to_cos=False,
+    )  # fmt: skip
+
+
+@pytest.mark.peer("diffusers")
+def test_ddpm_s_published_count():
+    with peers.torch.device("meta"):
+        made = unet(32, 128, (1, 2, 2, 2), 16)
+    assert sum(p.numel() for p in made.parameters()) == 35_746_307
+
+
+@pytest.mark.peer("diffusers")
+def test_ddpm_has_the_gradients_of_its_published_code():
+    from diffusers import DDPMScheduler
+
+    sizes = dict(size=8, channels=8, multipliers=(1, 2), attended=4, groups=4)
+    graph = DDPM(batch=3, dropout=0.0, **sizes).graph("TRAIN")
+    program, time = differentiate(graph), np.array([0, 500, 999], np.int32)
+    tables = {
+        f"{name}.w": fill(graph[name].parameters[0].filler, graph[name].parameters[0].shape, 0, name).whole()
+        for name in ("schedule", "sinusoids")
+    }
+    values = drawn(program, time=time, **tables)
+    module = unet(**sizes).double()
+    names = pair("first", "conv_in") | pair("last/norm", "conv_norm_out") | pair("told", "conv_out")
+    names |= {k: v for i in (1, 2) for k, v in pair(f"time{i}", f"time_embedding.linear_{i}").items()}
+    names |= pair("down1/half", "down_blocks.0.downsamplers.0.conv")
+    names |= pair("up2/conv", "up_blocks.0.upsamplers.0.conv")
+    blocks = {"middle1": "mid_block.{}.0", "middle2": "mid_block.{}.1"}
+    for i in (1, 2):
+        blocks |= {f"down{i}_{j}": f"down_blocks.{i - 1}.{{}}.{j - 1}" for j in (1, 2)}
+        blocks |= {f"up{i}_{j}": f"up_blocks.{2 - i}.{{}}.{j - 1}" for j in (1, 2, 3)}
+    for ours, theirs in blocks.items():
+        block = theirs.format("resnets")
+        parts = {
+            "first/norm": "norm1", "conv1": "conv1", "time": "time_emb_proj", "second/norm": "norm2",
+            "conv2": "conv2", "shortcut": "conv_shortcut",
+        }  # fmt: skip
+        for part, name in parts.items():
+            if f"{ours}/{part}.w" in values or part.endswith("norm"):
+                names |= pair(f"{ours}/{part}", f"{block}.{name}")
+        if f"{ours}/attention/qkv.w" in values:
+            attention = theirs.format("attentions")
+            names |= pair(f"{ours}/attention/norm", f"{attention}.group_norm")
+            names |= pair(f"{ours}/attention/out", f"{attention}.to_out.0")
+            names |= thirds(values, f"{ours}/attention/qkv", [f"{attention}.to_{part}" for part in "qkv"])
+    learned = assign(module, values, names)
+    assert {name for name, _ in module.named_parameters()} == set(names.values())
+    image, noise, at = (peers.torch.tensor(values[name]) for name in ("data", "noise", "time"))
+    noisy = DDPMScheduler(clip_sample=False).add_noise(image, noise, at.long())
+    loss = ((module(noisy, at.long()).sample - noise) ** 2).mean()
+    loss.backward()
+    held = run(program, values, "float64")
+    # Their tables of times are float32, too, made by other roundings.
+    np.testing.assert_allclose(held["noisy.y"], noisy.numpy(), rtol=0, atol=1e-6)
+    assert held["loss.y"][0] * 2 / (3 * 8 * 8) == pytest.approx(loss.item(), rel=1e-5)
+    agree(held, learned, 1e-4)

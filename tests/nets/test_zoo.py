@@ -99,6 +99,7 @@ def test_solvers_name_a_net_that_is_there(name):
         ("inception_v4", 42_679_816),
         ("resnet56", 856_058),  # He's 0.85 million, and the projections
         ("wrn_28_10", 36_476_954),  # Zagoruyko's 36.5 million
+        ("ddpm_cifar10", 35_746_307 + 1000 * (128 + 2)),  # and two fixed tables, of sinusoids and of noise
     ],
 )
 def test_parameters_as_published(name, count):
@@ -242,7 +243,7 @@ VOCABULARIES = {"gpt2": 50257, "llama": 128256, "bert": 30522}
 @pytest.mark.parametrize("name", [*zoo.MADE, "resnet34", "resnet56", "wrn_28_10", "wrn_8_256"])
 def test_made_nets_resolve_in_both_phases(name):
     made = net(name)
-    classes = {"fcn32s": 21, "unet": 2, "siamese": 2, "autoencoder": 784}
+    classes = {"fcn32s": 21, "unet": 2, "siamese": 2, "autoencoder": 784, "ddpm_cifar10": 3}
     classes = classes.get(name, 10 if name.startswith(("wrn", "resnet56", "cifar10")) else 1000)
     for phase in ("TRAIN", "TEST"):
         graph = made.graph(phase)
