@@ -8,7 +8,7 @@ find them by `Op.kind`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -52,7 +52,8 @@ class Site:
 
     x and y are the bottoms and tops, p are the parameters by name; dx, dy and dp are the gradients of these.
     dx[i] is None if no gradient of bottom i is wanted; dp[name] is None if the parameter is frozen.
-    In `backward`, dy[i] is None if no gradient reaches top i.
+    In `backward`, dy[i] is None if no gradient reaches top i. In `forward` these are empty, and `wanted` has those of x
+    and p whose gradients `backward` will be asked for.
     x and p are the tensors that ops read. Learnable parameters have the number format of x, except those that say
     float32; running statistics are float32. In a loss all numbers are float32.
     """
@@ -64,6 +65,7 @@ class Site:
     y: list[Tensor]
     p: dict[str, Tensor]
     iteration: Tensor  # int64 (1,), a CONTROL input: the number of the step, for counter-based random numbers
+    wanted: Collection[Tensor] = ()
     dy: list[Tensor | None] = field(default_factory=list)
     dx: list[Tensor | None] = field(default_factory=list)
     dp: dict[str, Tensor | None] = field(default_factory=dict)

@@ -21,6 +21,7 @@ class LinearLossAttrs:
     loss_weight: float = 1.0
     label_smoothing: float = 0.0
     rows: int = 512  # whose scores live at a time on a GPU; on a CPU the plan's algorithm says how many
+    gradients: tuple[str, ...] = ()  # "dx", "dw": what the op writes behind the loss
 
 
 class InnerProductWithLoss(Loss):
@@ -29,7 +30,7 @@ class InnerProductWithLoss(Loss):
 
     Some rows' scores live at a time, and never all of them. Since a loss is where gradients begin, forward computes
     those of the bottom and of the weights, too, while it has the scores (Hsu et al., "Liger Kernel: Efficient Triton
-    Kernels for LLM Training", 2024). The weights (num_output, E) may be those of an Embed."""
+    Kernels for LLM Training", 2024): those that are wanted. The weights (num_output, E) may be those of an Embed."""
 
     type = "InnerProductWithLoss"
     field_name = "inner_product_param"
@@ -38,9 +39,9 @@ class InnerProductWithLoss(Loss):
     targets: ClassVar[tuple[int, ...]] = (1,)
     labels = 1
 
-    def attrs(self) -> LinearLossAttrs:
-        loss = self.spec.loss_param
-        return LinearLossAttrs(loss.ignore_label, loss.mode(), self.loss_weight(), loss.label_smoothing)
+    def attrs(self, gradients: Iterable[str] = ()) -> LinearLossAttrs:
+        loss, weight = self.spec.loss_param, self.loss_weight()
+        return LinearLossAttrs(loss.ignore_label, loss.mode(), weight, loss.label_smoothing, gradients=tuple(gradients))
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
         return self.param.num_output
@@ -68,19 +69,19 @@ class InnerProductWithLoss(Loss):
     def forward(self, s: Site) -> Iterable[Op]:
         (x, label), w = s.x, s.p["w"]
         products = 2 * x.size * self.param.num_output
-        kept = self._gradients(s) if s.train else []
-        flops = products * (1 + len(kept))
-        yield s.op("linear_loss.forward", [x, w, label], [s.y[0], *kept], self.attrs(), (), flops, during=Pass.LOSS)
+        kept = self._gradients(s)
+        attrs, writes, flops = self.attrs(kept), [s.y[0], *kept.values()], products * (1 + len(kept))
+        yield s.op("linear_loss.forward", [x, w, label], writes, attrs, (), flops, during=Pass.LOSS)
 
     def gradients(self, s: Site) -> Iterable[Op]:
-        dx, dw = self._gradients(s)
+        kept = self._gradients(s)
         if s.dx[0] is not None:
-            s.pass_through(0, dx)
+            s.pass_through(0, kept["dx"])
         if s.dp["w"] is not None:
-            s.dp["w"] = dw
+            s.dp["w"] = kept["dw"]
         return ()
 
-    def _gradients(self, s: Site) -> list[Tensor]:
-        """Those of the bottom and of the weights, which forward writes."""
-        x, w = s.x[0], s.p["w"]
-        return [s.extra("dx", x.shape, x.dtype, Role.GRADIENT), s.extra("dw", w.shape, w.dtype, Role.PARAM_GRADIENT)]
+    def _gradients(self, s: Site) -> dict[str, Tensor]:
+        """Those that are wanted of the bottom, "dx", and of the weights, "dw": forward writes them."""
+        all_ = (("dx", s.x[0], Role.GRADIENT), ("dw", s.p["w"], Role.PARAM_GRADIENT))
+        return {name: s.extra(name, t.shape, t.dtype, role) for name, t, role in all_ if t in s.wanted}

@@ -104,6 +104,8 @@ class _Differentiation:
 
     def program(self) -> Program:
         losses: dict[Tensor, float] = {}
+        if self.training:
+            self._plan()
         for low in self.lowered:
             self.ops += low.casts
             forward = low.node.layer.forward(low.site)
@@ -121,7 +123,6 @@ class _Differentiation:
             if self.updates is not None:
                 self.updates.objective()
         if self.training:
-            self._plan()
             self._backward()
             if self.updates is not None:
                 self.updates.finish()
@@ -188,6 +189,8 @@ class _Differentiation:
         for low in reversed(self.lowered):
             low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
             if low.backward:
+                own = (t for t, want in zip(low.site.x, low.into, strict=True) if want)
+                low.site.wanted = frozenset((*own, *(low.site.p[p.name] for p in low.learned)))
                 into = [t for t, want in zip(low.bottoms, low.into, strict=True) if want]
                 reached.update(into)
                 for t in into:

@@ -29,14 +29,15 @@ class Bench:
         self.parameters = self.layer.parameters(list(bottoms))
         p = {q.name: Tensor(f"it.{q.name}", q.shape) for q in self.parameters}
         self.site = s = Site("it", phase == "TRAIN", facts or Facts(), x, y, p, iteration=ITERATION, seed=5)
+        wanted = [t.dtype == "float32" and i not in still for i, t in enumerate(x)]
+        self.wanted = [t for t, want in zip(x, wanted, strict=True) if want]
+        self.wanted += [p[q.name] for q in self.parameters if q.learnable]
+        s.wanted = self.wanted if s.train else ()
         self.forward = list(self.layer.forward(s))
         s.survivor = list(y)
         s.dy = [None if self.layer.loss else Tensor(f"dy{i}", t.shape) for i, t in enumerate(y)]
-        wanted = [t.dtype == "float32" and i not in still for i, t in enumerate(x)]
         s.dx = [Tensor(f"dx{i}", t.shape) if want else None for i, (t, want) in enumerate(zip(x, wanted, strict=True))]
         s.dp = {q.name: Tensor(f"d{q.name}", q.shape) if q.learnable else None for q in self.parameters}
-        self.wanted = [t for t, want in zip(x, wanted, strict=True) if want]
-        self.wanted += [p[q.name] for q in self.parameters if q.learnable]
         differentiable = phase == "TRAIN" and (any(wanted) or self.wanted)
         self.backward = list(self.layer.backward(s)) if differentiable else []
 

@@ -201,6 +201,31 @@ def test_no_gradient_where_nothing_learns():
     assert "conv.b.momentum" not in {t.name for t in program.persistent}
 
 
+HEAD = """
+- {name: data, type: Input, top: data, input_param: {shape: {dim: [4, 6]}}}
+- {name: label, type: Input, top: label, input_param: {shape: {dim: 4}}}
+- {name: ip, type: InnerProduct, bottom: data, top: x, MULT inner_product_param: {num_output: 5, bias_term: false}}
+- {name: loss, type: InnerProductWithLoss, bottom: [x, label], top: loss, MULT
+   inner_product_param: {num_output: 3, bias_term: false}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("below", "head", "writes"),
+    [(1, 1, ["y", "dx", "dw"]), (1, 0, ["y", "dx"]), (0, 1, ["y", "dw"])],
+)
+def test_the_loss_of_an_inner_product_computes_the_gradients_that_are_wanted(below, head, writes):
+    text = HEAD
+    for mult in (below, head):
+        text = text.replace("MULT", f"param: [{{lr_mult: {mult}}}],", 1)
+    program = differentiate(graph(text), train=SPEC)
+    made = op(program, "loss.forward")
+    assert [t.name for t in made.writes] == [f"loss.{n}" for n in writes] and made.attrs.gradients == tuple(writes[1:])
+    assert made.flops == 2 * 4 * 5 * 3 * len(writes)
+    test = differentiate(graph(text, "TEST"))
+    assert [t.name for t in op(test, "loss.forward").writes] == ["loss.y"]
+
+
 def test_no_gradient_where_no_loss_is_above():
     side = CHAIN + "- {name: side, type: InnerProduct, bottom: x, top: side, inner_product_param: {num_output: 3}}"
     program = differentiate(graph(side), train=SPEC)

@@ -16,8 +16,9 @@ FLOAT, LABEL, NUMBER = 4, 4, 8  # bytes
 
 
 def forward(op: Op) -> list[Recipe]:
-    """One recipe for x w label -> loss (dx dw)."""
-    a, (classes, inputs), trains = op.attrs, op.reads[1].shape, len(op.writes) > 1
+    """One recipe for x w label -> loss (dx) (dw)."""
+    a, (classes, inputs) = op.attrs, op.reads[1].shape
+    place = {name: i for i, name in enumerate(a.gradients, 1)}  # among the writes
     rows = op.reads[0].size // inputs
     pieces = [(first, min(a.rows, rows - first)) for first in range(0, rows, a.rows)]
     grids = [rows_of((n, classes), 1).grid(SUMMING) for _, n in pieces]
@@ -30,7 +31,7 @@ def forward(op: Op) -> list[Recipe]:
     labels = *(np.int64(1) for _ in range(4)), np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
     soft = np.int32(0), np.float32(a.label_smoothing)
     steps = []
-    if trains and not divisor:
+    if place and not divisor:
         sizes = np.int64(rows), np.int32(a.ignore_label)
         steps.append(Launch("loss", "count_labels", (Read(2), counted, *sizes), parts))
     for i, (first, n) in enumerate(pieces):
@@ -40,14 +41,17 @@ def forward(op: Op) -> list[Recipe]:
         steps.append(multiply(MatMulAttrs(1, n, inputs, classes, False, True), x, Read(1), scores))
         numbers = *g.arguments, *labels, *soft
         steps.append(Launch("loss", "softmax_loss_forward", (scores, label, Read(0), p, *of, *numbers), grids[i]))
-        if not trains:
+        if not place:
             continue
         last = np.int32(parts), np.float64(a.loss_weight), divisor
         ends = p, label, Read(0), Read(2) if divisor else counted, p
         steps.append(Launch("loss", "softmax_loss_backward", (*ends, *numbers, *last), g.grid(MOST_BLOCKS)))
-        steps.append(multiply(MatMulAttrs(1, n, classes, inputs), p, Read(1), Write(1, x.offset)))
-        of_w = MatMulAttrs(1, classes, n, inputs, True)
-        steps.append(multiply(of_w, p, x, Write(2), adds=first > 0))
+        if "dx" in place:
+            dx = Write(place["dx"], x.offset)
+            steps.append(multiply(MatMulAttrs(1, n, classes, inputs), p, Read(1), dx))
+        if "dw" in place:
+            of_w = MatMulAttrs(1, classes, n, inputs, True)
+            steps.append(multiply(of_w, p, x, Write(place["dw"]), adds=first > 0))
     return [scratch.recipe("default", *steps, finished(losses, found, sum(grids), divisor))]
 
 

@@ -11,15 +11,16 @@ ROWS = 256
 
 
 def forward(a, reads, writes):
-    """x w label -> loss (dx dw). The loss is that of SoftmaxWithLoss, of the scores x w'. The gradients are of the loss
-    times a.loss_weight."""
+    """x w label -> loss (dx) (dw). The loss is that of SoftmaxWithLoss, of the scores x w'. The gradients are of the
+    loss times a.loss_weight."""
     (x, w, label), (loss, *gradients) = reads, writes
+    dx, dw = (dict(zip(a.gradients, gradients, strict=True)).get(name) for name in ("dx", "dw"))
     x = x.reshape(-1, w.shape[1])
     flat, counts = valid_labels(label, len(w), a.ignore_label)
     divisor = divided_by(a.normalization, len(flat), int(counts.sum()), len(flat))
-    total, dx = 0.0, np.empty_like(x)
-    for d in gradients[1:]:
-        d[...] = 0
+    total, to_x = 0.0, np.empty_like(x)
+    if dw is not None:
+        dw[...] = 0
     for first in range(0, len(x), ROWS):
         rows = slice(first, first + ROWS)
         scores = products(x[None, rows], w[None], transpose_right=True)[0]
@@ -35,10 +36,12 @@ def forward(a, reads, writes):
             slopes[places, own] -= 1 - a.label_smoothing
             slopes[~there] = 0
             slopes = (slopes * (a.loss_weight / divisor)).astype(x.dtype)
-            dx[rows] = products(slopes[None], w[None])[0]
-            gradients[1][...] += products(slopes[None], x[None, rows], transpose_left=True)[0]
-    for d in gradients[:1]:
-        d[...] = dx.reshape(d.shape)
+            if dx is not None:
+                to_x[rows] = products(slopes[None], w[None])[0]
+            if dw is not None:
+                dw += products(slopes[None], x[None, rows], transpose_left=True)[0]
+    if dx is not None:
+        dx[...] = to_x.reshape(dx.shape)
     loss[0] = total / divisor
 
 

@@ -197,6 +197,11 @@ ROWS = {
         [(2, 3, 5), (2, 3)], [(1,)], ["linear_loss.forward: x0 w x1 -> y0 dx dw"], linear(), labels=(1,),
         blobs=[(3, 5)], flops=3 * 2 * 6 * 5 * 3,
     ),
+    "inner product with loss, of a bottom that stays still": Row(
+        "type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3, bias_term: false}",
+        [(6, 4), (6,)], [(1,)], ["linear_loss.forward: x0 w x1 -> y0 dw"], linear(), labels=(1,), still=(0,),
+        blobs=[(3, 4)], flops=2 * 2 * 6 * 4 * 3,
+    ),
     "inner product with loss, with label smoothing": Row(
         "type: InnerProductWithLoss, bottom: [a, l], top: b, "
         "inner_product_param: {num_output: 3, bias_term: false}, loss_param: {label_smoothing: 0.2, ignore_label: 2}",

@@ -23,6 +23,8 @@ def linear_losses(m: Maker) -> Iterator[Example]:
     for lead, inputs, classes, how in GEOMETRIES:
         x, w = m.normal(*lead, inputs), m.normal(classes, inputs)
         label = m.random.integers(0, classes, lead).astype(np.int32)
-        a, note = LinearLossAttrs(**how), ", ".join(how)
-        yield m.example("linear_loss.forward", [x, w, label], [(1,), x.shape, w.shape], a, note=note)
-        yield m.example("linear_loss.forward", [x, w, label], [(1,)], a, note=f"{note} alone")
+        shapes, note = {"dx": x.shape, "dw": w.shape}, ", ".join(how)
+        for gradients in (("dx", "dw"), ("dx",), ("dw",), ()):
+            a, which = LinearLossAttrs(**how, gradients=gradients), " ".join(gradients) or "alone"
+            writes = [(1,), *(shapes[name] for name in gradients)]
+            yield m.example("linear_loss.forward", [x, w, label], writes, a, note=f"{note} {which}".strip())

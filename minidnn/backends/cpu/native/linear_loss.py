@@ -34,7 +34,7 @@ class Geometry(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """Recipes for x w label -> loss (dx dw)."""
+    """Recipes for x w label -> loss (dx) (dw)."""
     w, label = op.reads[1:]
     if label.dtype != "int32":
         return []
@@ -44,7 +44,7 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def _recipe(native: Native, op: Op, rows: int, count: int) -> Recipe:
-    a, (classes, inputs), trains = op.attrs, op.reads[1].shape, len(op.writes) > 1
+    a, (classes, inputs) = op.attrs, op.reads[1].shape
     divisor = {"FULL": rows, "VALID": 0, "BATCH_SIZE": rows, "NONE": 1}[a.normalization]
 
     def of(n: int) -> Geometry:
@@ -55,30 +55,32 @@ def _recipe(native: Native, op: Op, rows: int, count: int) -> Recipe:
     scored, to_x, to_w = {}, {}, {}
     for n in {n for _, n in pieces}:
         scored[n] = matmul.Geometry(1, n, inputs, classes, False, True, native.threads, 1.0)
-        to_x[n] = inner_product.matrices(native, n, classes, inputs, down=classes, along=1)
-    for first, n in pieces:
-        to_w[first] = inner_product.matrices(native, classes, n, inputs, 1, classes, accumulate=first > 0)
+        if "dx" in a.gradients:
+            to_x[n] = inner_product.matrices(native, n, classes, inputs, down=classes, along=1)
+    if "dw" in a.gradients:
+        for first, n in pieces:
+            to_w[first] = inner_product.matrices(native, classes, n, inputs, 1, classes, accumulate=first > 0)
     scratch = Scratch()
     scores, terms, counted = (scratch.take(b) for b in (FLOAT * min(count, rows) * classes, TERM * rows, TERM))
     needs = [native.bytes("matmul_bytes", g) for g in scored.values()]
-    if trains:
-        needs += [native.bytes("inner_product_multiply_bytes", g) for g in (*to_x.values(), *to_w.values())]
+    needs += [native.bytes("inner_product_multiply_bytes", g) for g in (*to_x.values(), *to_w.values())]
     panels = scratch.take(max(needs))
     multiply, add, some = (native.function(f) for f in ("matmul_forward", "inner_product_multiply", "linear_loss_rows"))
     begin, end = native.function("linear_loss_count"), native.function("linear_loss_sum")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         x, w, label = map(address, reads)
+        place = dict(zip(a.gradients, map(address, writes[1:]), strict=True))
         found, each, number, space = (t.address(workspace) for t in (scores, terms, counted, panels))
         calls: list[Call] = [checked(begin, of(rows), [label, number], flat(reads[2]), classes)]
         for first, n in pieces:
             own = x + FLOAT * first * inputs
             calls.append(bound(multiply, scored[n], own, w, 0, found, space))
             calls.append(bound(some, of(n), label + LABEL * first, number, each + TERM * first, found))
-            if trains:
-                dx, dw = map(address, writes[1:])
-                calls.append(bound(add, to_x[n], found, w, dx + FLOAT * first * inputs, space))
-                calls.append(bound(add, to_w[first], found, own, dw, space))
+            if "dx" in place:
+                calls.append(bound(add, to_x[n], found, w, place["dx"] + FLOAT * first * inputs, space))
+            if "dw" in place:
+                calls.append(bound(add, to_w[first], found, own, place["dw"], space))
         return [*calls, bound(end, of(rows), label, number, each, address(writes[0]))]
 
     return scratch.recipe(f"rows_{count}", bind)
