@@ -66,12 +66,12 @@ def outputs(net, weights, x):
         return session.forward(x if isinstance(x, dict) else {"data": x})
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
+@pytest.fixture(scope="module", params=[17, 23])
+def written(request, tmp_path_factory):
     net = Net.from_text(MIXED)
     weights = weights_of(net)
     path = tmp_path_factory.mktemp("onnx") / "mixed.onnx"
-    write(net, weights, path)
+    write(net, weights, path, request.param)
     return net, weights, path, np.random.default_rng(1).standard_normal((3, 4, 9, 11)).astype(np.float32)
 
 
@@ -105,43 +105,106 @@ layer:
 """
 
 
-def test_layers_of_today_s_nets_go_and_come_back(tmp_path):
+@pytest.mark.parametrize("opset", [17, 23])
+def test_layers_of_today_s_nets_go_and_come_back(opset, tmp_path):
     net, x = Net.from_text(TODAY), np.random.default_rng(1).standard_normal((3, 4, 9, 11)).astype(np.float32)
-    write(net, {}, tmp_path / "today.onnx")
+    write(net, {}, tmp_path / "today.onnx", opset)
     again, found = read(tmp_path / "today.onnx", batch=3)
     np.testing.assert_allclose(outputs(again, found, x)["swish"], outputs(net, {}, x)["swish"], rtol=1e-5, atol=1e-6)
 
 
+def kinds(path):
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def agree(net, x, path):
+    """Assert that ONNX Runtime, and the net read again, compute what the net does."""
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (the extra `onnx-test`)")
+    (want,) = outputs(net, {}, x).values()
+    again, found = read(path, batch=3)
+    np.testing.assert_allclose(next(iter(outputs(again, found, x).values())), want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ort.InferenceSession(str(path)).run(None, x)[0], want, rtol=1e-4, atol=1e-6)
+    return [node.layer for node in again.graph("TEST").layers if node.bottoms]
+
+
+def tokens(bottoms, layers):
+    inputs = [
+        f"- {{name: x{i}, type: Input, top: x{i}, input_param: {{shape: {{dim: {[*s]}}}}}}}"
+        for i, s in enumerate(bottoms)
+    ]
+    net, random = Net.from_text("\n".join(["name: a", "layer:", *inputs, *layers])), np.random.default_rng(1)
+    return net, {f"x{i}": random.standard_normal(s).astype(np.float32) for i, s in enumerate(bottoms)}
+
+
 @pytest.mark.parametrize(
-    "fields", ["num_heads: 4, num_kv_heads: 2, causal: true", "num_heads: 2, num_kv_heads: 1, window: 2, scale: 0.3"]
+    ("fields", "plain"),
+    [
+        ("num_heads: 4, num_kv_heads: 2", True),
+        ("num_heads: 4, num_kv_heads: 2, causal: true", True),
+        ("num_heads: 2, num_kv_heads: 1, window: 2, scale: 0.3", False),
+        ("num_heads: 2, num_kv_heads: 1, window: 2, causal: true", False),
+    ],
 )
 @pytest.mark.parametrize("bottoms", [[(3, 5, 32)], [(3, 5, 16), (3, 6, 8), (3, 6, 8)]], ids=len)
-def test_attention_goes_as_products_and_a_softmax(fields, bottoms, tmp_path):
-    names = [f"x{i}" for i in range(len(bottoms))]
-    inputs = [
-        f"- {{name: {n}, type: Input, top: {n}, input_param: {{shape: {{dim: {[*s]}}}}}}}"
-        for n, s in zip(names, bottoms, strict=True)
+@pytest.mark.parametrize("opset", [None, 22, 17])
+def test_attention_goes_and_comes_back(fields, plain, bottoms, opset, tmp_path):
+    names = ", ".join(f"x{i}" for i in range(len(bottoms)))
+    it = f"- {{name: it, type: Attention, bottom: [{names}], top: it, attention_param: {{{fields}}}}}"
+    net, x = tokens(bottoms, [it])
+    write(net, {}, tmp_path / "it.onnx", opset)
+    (*_, it) = agree(net, x, tmp_path / "it.onnx")
+    if opset is None:
+        node = next(n for n in onnx.load(tmp_path / "it.onnx").graph.node if n.op_type == "Attention")
+        alike = len(bottoms) == 1 or "causal" not in fields
+        assert (len(node.input) == 3) == (plain and alike)
+        given = net.graph("TEST").layers[-1].layer.param
+        assert (it.param.causal, it.param.window) == (given.causal, given.window)
+
+
+@pytest.mark.parametrize("opset", [None, 17])
+def test_layers_share_what_hides_keys_and_the_file_has_no_byte_for_a_pair(opset, tmp_path):
+    length = 512
+    layers = [
+        f"- {{name: a{i}, type: Attention, bottom: {below}, top: a{i}, attention_param: {{num_heads: 1, {fields}}}}}"
+        for i, (below, fields) in enumerate(
+            [("[x0, x1, x1]", "window: 9"), ("[a0, x1, x1]", "window: 9, causal: true"), ("[a1, x1, x1]", "window: 9")]
+        )
     ]
-    it = f"- {{name: it, type: Attention, bottom: [{', '.join(names)}], top: it, attention_param: {{{fields}}}}}"
-    net = Net.from_text("\n".join(["name: a", "layer:", *inputs, it]))
-    write(net, {}, tmp_path / "it.onnx")
-    again, found = read(tmp_path / "it.onnx", batch=3)
-    x = {n: np.random.default_rng(1).standard_normal(s).astype(np.float32) for n, s in zip(names, bottoms, strict=True)}
-    want = outputs(net, {}, x)["it"]
-    np.testing.assert_allclose(outputs(again, found, x)["it"], want, rtol=1e-5, atol=1e-6)
+    net, x = tokens([(3, length, 2), (3, length, 2)], layers)
+    path = tmp_path / "it.onnx"
+    write(net, {}, path, opset)
+    assert path.stat().st_size < 8000 and kinds(path).count("Abs") == 2
+    agree(net, x, path)
 
 
 @pytest.mark.parametrize(
-    "fields", ["num_heads: 2, head_dim: 6", "num_heads: 1, head_dim: 8, interleaved: true, base: 50"]
+    "fields",
+    [
+        "num_heads: 2, head_dim: 6",
+        "num_heads: 1, head_dim: 8, interleaved: true, base: 50",
+        "num_heads: 3, head_dim: 4",
+    ],
 )
-def test_rotations_go_as_tables(fields, tmp_path):
-    it = f"- {{name: it, type: RotaryEmbedding, bottom: data, top: it, rotary_embedding_param: {{{fields}}}}}"
-    text = "- {name: data, type: Input, top: data, input_param: {shape: {dim: [3, 5, 12]}}}"
-    net, x = Net.from_text(f"name: a\nlayer:\n{text}\n{it}"), np.random.default_rng(1).standard_normal((3, 5, 12))
+@pytest.mark.parametrize("opset", [None, 17])
+def test_rotations_go_and_come_back(fields, opset, tmp_path):
+    layers = [
+        f"- {{name: {top}, type: RotaryEmbedding, bottom: {below}, top: {top}, rotary_embedding_param: {{{fields}}}}}"
+        for below, top in (("x0", "one"), ("one", "two"))
+    ]
+    net, x = tokens([(3, 5, 12)], layers)
+    write(net, {}, tmp_path / "it.onnx", opset)
+    found = [layer.param for layer in agree(net, x, tmp_path / "it.onnx") if layer.type == "RotaryEmbedding"]
+    model = onnx.load(tmp_path / "it.onnx")
+    assert len([i for i in model.graph.initializer if i.name.startswith("cos")]) == 1
+    assert found == ([] if opset else [node.layer.param for node in net.graph("TEST").layers[1:]])
+
+
+def test_versions_of_the_operators_that_are_not_written_are_refused(tmp_path):
+    net, _ = tokens([(3, 4)], ["- {name: it, type: ReLU, bottom: x0, top: it}"])
+    with pytest.raises(NotExported, match="opset 13: files are written in 17 to 23"):
+        write(net, {}, tmp_path / "it.onnx", 13)
     write(net, {}, tmp_path / "it.onnx")
-    again, found = read(tmp_path / "it.onnx", batch=3)
-    want = outputs(net, {}, x.astype(np.float32))["it"]
-    np.testing.assert_allclose(outputs(again, found, x.astype(np.float32))["it"], want, rtol=1e-5, atol=1e-6)
+    assert onnx.load(tmp_path / "it.onnx").opset_import[0].version == 17
 
 
 RECURRENT = """

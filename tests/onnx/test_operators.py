@@ -20,6 +20,13 @@ from minidnn.onnx.reading import from_model, walk
 
 H = onnx.helper
 FLOAT = onnx.TensorProto.FLOAT
+SINCE_23 = ("RMSNormalization", "Attention", "RotaryEmbedding")
+
+
+def angles(places, half):
+    """Cosines and sines of some angles (places, half)."""
+    found = np.random.default_rng(3).uniform(-3, 3, (places, half))
+    return [np.cos(found).astype(np.float32), np.sin(found).astype(np.float32)]
 
 
 def model(kind, shapes, constants=(), outputs=1, opset=21, **attributes):
@@ -215,6 +222,14 @@ def test_pads(pads, mode, value, axes):
         ("MatMul", [(2, 3, 4), (4,)], [], {}),
         ("Attention", [(2, 5, 24), (2, 7, 12), (2, 7, 12)], [], {"q_num_heads": 4, "kv_num_heads": 2, "scale": 0.3}),
         ("Attention", [(2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 6)], [], {"is_causal": 1}),
+        ("Attention", [(2, 5, 8), (2, 7, 8), (2, 7, 8)], [np.abs(np.arange(2, 7)[:, None] - np.arange(7)) < 3],
+         {"q_num_heads": 2, "kv_num_heads": 2}),
+        ("Attention", [(2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 6)], [np.float32([np.log(np.tri(5, 5, 1))])],
+         {"is_causal": 1}),
+        ("RotaryEmbedding", [(2, 3, 5, 8)], [*angles(9, 4), ints(*[2, 0, 1, 7, 7] * 2).reshape(2, 5)], {}),
+        ("RotaryEmbedding", [(2, 5, 24)], [*angles(9, 3), ints(*range(10)).reshape(2, 5) % 9],
+         {"num_heads": 3, "rotary_embedding_dim": 6, "interleaved": 1}),
+        ("RotaryEmbedding", [(2, 5, 24)], [t.reshape(2, 5, 4) for t in angles(10, 4)], {"num_heads": 3}),
         ("Einsum", [(2, 3, 4), (2, 5, 4)], [], {"equation": "bqd,bkd->bqk"}),
         ("Einsum", [(2, 5, 3, 4), (2, 6, 3, 4)], [], {"equation": "bqhd, bkhd -> bhqk"}),
         ("Einsum", [(2, 3, 4), (4, 6)], [], {"equation": "btd,dk->kbt"}),
@@ -251,9 +266,7 @@ def test_operators(kind, shapes, constants, attributes):
         made.graph.node[0].input[:] = ["mask", "x0", "c0"]
         made.graph.initializer.append(onnx.numpy_helper.from_array(np.tri(4, 5, dtype=bool), "mask"))
     else:
-        made = model(
-            kind, shapes, constants, opset=23 if kind in ("RMSNormalization", "Attention") else 21, **attributes
-        )
+        made = model(kind, shapes, constants, opset=23 if kind in SINCE_23 else 21, **attributes)
     same(made, shapes)
 
 

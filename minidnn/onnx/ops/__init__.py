@@ -9,6 +9,7 @@ from __future__ import annotations
 from minidnn.onnx.node import UNFIT, Handler, Node, Reader, Refused
 from minidnn.onnx.ops import (
     activations,
+    attention,
     choices,
     elements,
     moves,
@@ -22,6 +23,7 @@ from minidnn.onnx.ops import (
 
 OPS: dict[str, Handler] = {
     **products.OPS,
+    **attention.OPS,
     **windows.OPS,
     **normalizations.OPS,
     **activations.OPS,

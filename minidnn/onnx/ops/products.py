@@ -167,32 +167,4 @@ def matmul(r: Reader, node: Node) -> None:
     r.gives(node, [reshaped(r, y, kept, f"{node.name}_shaped")])
 
 
-def attention(r: Reader, node: Node) -> None:
-    """An Attention, of q, k and v that are (N, T, heads * d) or (N, heads, T, d)."""
-    if any(node.input(i) for i in range(3, 7)):
-        raise Refused("it has a mask, or keys and values of the past; minidnn reads is_causal alone")
-    if node.get("softcap", 0.0) or node.get("qk_matmul_output_mode", 0) or len([o for o in node.outputs if o]) > 1:
-        raise Refused("minidnn knows no softcap, and no output but the first")
-    given = [r.blob(x) for x in node.inputs[:3]]
-    shapes, apart = [r.shapes[x] for x in given], len(r.shapes[given[0]]) == 4
-    said = [node.get(n) for n in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
-    if not apart and None in said:
-        raise Refused("inputs of 3 axes need q_num_heads and kv_num_heads")
-    counts = [s[1] for s in shapes] if apart else [int(n) for n in said]
-    if node.get("is_causal", 0) and shapes[0][-2] != shapes[1][-2]:
-        raise Refused(f"is_causal of {shapes[0][-2]} queries and {shapes[1][-2]} keys: minidnn lets the last meet")
-    for i, part in enumerate("qkv") if apart else ():
-        x = turned(r, given[i], [0, 2, 1, 3], f"{node.name}_{part}")
-        given[i] = reshaped(r, x, [*r.shapes[x][:2], count(r.shapes[x][2:])], f"{node.name}_{part}_joined")
-    fields: dict[str, object] = {"num_heads": counts[0]}
-    fields |= {"num_kv_heads": counts[1]} if counts[1] != counts[0] else {}
-    fields |= {"causal": True} if node.get("is_causal", 0) else {}
-    fields |= {"scale": node.get("scale")} if node.get("scale") is not None else {}
-    (y,) = r.layer("Attention", given, name=node.name, attention_param=fields)
-    if apart:
-        y = reshaped(r, y, [*r.shapes[y][:2], counts[0], r.shapes[y][2] // counts[0]], f"{node.name}_heads")
-        y = turned(r, y, [0, 2, 1, 3], f"{node.name}_back")
-    r.gives(node, [y])
-
-
-OPS = {"Attention": attention, "Conv": conv, "ConvTranspose": conv_transpose, "Gemm": gemm, "MatMul": matmul}
+OPS = {"Conv": conv, "ConvTranspose": conv_transpose, "Gemm": gemm, "MatMul": matmul}

@@ -20,14 +20,13 @@ from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
 from minidnn.nets.scores import with_scores
 from minidnn.onnx.package import onnx
-from minidnn.onnx.writing import elements, moves, normalizations, products, recurrent
+from minidnn.onnx.writing import attention, elements, moves, normalizations, products, recurrent
 from minidnn.onnx.writing.writer import Export, NotExported, Writer
 from minidnn.program import Role
 
 __all__ = ["NotExported", "model", "write"]
 
-OPSET = 17  # of September 2022; ONNX Runtime reads it since version 1.12
-IR = 8
+OPSETS = range(17, 24)  # 17 is of September 2022, and ONNX Runtime reads it since version 1.12; 23 of April 2025
 BATCH = "batch"
 EXPORTED: dict[str, Export] = {
     **products.EXPORTED,
@@ -35,23 +34,32 @@ EXPORTED: dict[str, Export] = {
     **elements.EXPORTED,
     **moves.EXPORTED,
     **recurrent.EXPORTED,
+    **attention.EXPORTED,
 }
 
 
-def write(net: Net, weights: Mapping[str, np.ndarray], path: str | Path) -> None:
+def write(net: Net, weights: Mapping[str, np.ndarray], path: str | Path, opset: int | None = None) -> None:
     """Write the net of phase TEST with these weights, "<layer>/<blob>" -> values in Caffe's shapes.
 
-    Raises NotExported if ONNX has no operator for a layer, and KeyError if weights are missing."""
-    content = model(net, weights).SerializeToString()
+    opset: the version of ONNX's operators, from 17 to 23; None: 17, and 23 for a net with Attention or RotaryEmbedding,
+           whose operators it brought
+
+    Raises NotExported for another version, or if ONNX has no operator for a layer, and KeyError if weights are
+    missing."""
+    content = model(net, weights, opset).SerializeToString()
     with replacing(Path(path), "wb") as file:
         file.write(content)
 
 
-def model(net: Net, weights: Mapping[str, np.ndarray]) -> Any:
+def model(net: Net, weights: Mapping[str, np.ndarray], opset: int | None = None) -> Any:
     """The model in memory. Raises as `write`."""
     o, graph = onnx(), with_scores(net).graph("TEST")
     used = _used(graph)
-    writer = Writer(weights)
+    if opset is None:
+        opset = attention.SINCE if any(n.layer.type in attention.EXPORTED for n in used) else OPSETS[0]
+    if opset not in OPSETS:
+        raise NotExported(f"opset {opset}: files are written in {OPSETS[0]} to {OPSETS[-1]}")
+    writer = Writer(weights, opset)
     problems = []
     for node in used:
         for blob in node.tops:
@@ -78,10 +86,11 @@ def model(net: Net, weights: Mapping[str, np.ndarray]) -> Any:
         net.name or "net",
         [info(writer.names[b], o.TensorProto.FLOAT, [BATCH, *b.tensor.shape[1:]]) for b in inputs],
         [info(writer.names[b], o.TensorProto.FLOAT, [BATCH, *b.tensor.shape[1:]]) for b in ends],
-        [o.numpy_helper.from_array(np.ascontiguousarray(v), n) for n, v in writer.initializers.items()],
+        [o.numpy_helper.from_array(np.asarray(v, order="C"), n) for n, v in writer.initializers.items()],
     )
-    result = o.helper.make_model(made, opset_imports=[o.helper.make_opsetid("", OPSET)], producer_name="minidnn")
-    result.ir_version = IR
+    opsets = [o.helper.make_opsetid("", opset)]
+    result = o.helper.make_model(made, opset_imports=opsets, producer_name="minidnn")
+    result.ir_version = o.helper.find_min_ir_version_for(opsets)
     o.checker.check_model(result)
     return result
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from minidnn.layers.pad import around
 from minidnn.nets.graph import Node
-from minidnn.onnx.writing.writer import Export, NotExported, Writer, ints
+from minidnn.onnx.writing.writer import Export, NotExported, Writer, ints, reduce
 
 
 def pooling(w: Writer, node: Node) -> None:
@@ -71,10 +71,7 @@ def reduction(w: Writer, node: Node) -> None:
         raise NotExported(f"{node.place}: layer {node.name!r}: a Reduction over the batch has no free batch")
     kind = {"SUM": "ReduceSum", "MEAN": "ReduceMean", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare"}[p.operation]
     out = y if p.coeff == 1 else f"{y}.plain"
-    if kind == "ReduceSum":
-        w.add(kind, node, [x, ints(w, node, "axes", axes)], [out], keepdims=0)
-    else:
-        w.add(kind, node, [x], [out], keepdims=0, axes=axes)
+    reduce(w, node, kind, x, out, axes)
     if p.coeff != 1:
         w.add("Mul", node, [out, w.initializer(node, "coeff", np.float32(p.coeff))], [y])
 

@@ -9,7 +9,7 @@ import numpy as np
 from minidnn.layers.group_norm import GroupNorm
 from minidnn.layers.row_norm import LayerNorm
 from minidnn.nets.graph import Node
-from minidnn.onnx.writing.writer import Export, Writer, ints
+from minidnn.onnx.writing.writer import Export, Writer, ints, reduce
 
 
 def batch_norm(w: Writer, node: Node) -> None:
@@ -122,7 +122,7 @@ def group_norm(w: Writer, node: Node) -> None:
 def rms_norm(w: Writer, node: Node) -> None:
     (x,), (y,), p, rank = w.bottoms(node), w.tops(node), node.layer.param, len(node.bottoms[0].tensor.shape)
     w.add("Mul", node, [x, x], [f"{y}.squares"])
-    w.add("ReduceMean", node, [f"{y}.squares"], [f"{y}.mean"], keepdims=1, axes=list(range(p.axis % rank, rank)))
+    reduce(w, node, "ReduceMean", f"{y}.squares", f"{y}.mean", list(range(p.axis % rank, rank)), keepdims=1)
     w.add("Add", node, [f"{y}.mean", w.initializer(node, "eps", np.float32(p.eps))], [f"{y}.sum"])
     w.add("Sqrt", node, [f"{y}.sum"], [f"{y}.root"])
     w.add("Div", node, [x, f"{y}.root"], [y])

@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 
-from minidnn.layers.attention import Attention
-from minidnn.layers.rotary import RotaryEmbedding
 from minidnn.nets.graph import Node
 from minidnn.onnx.writing.writer import Export, Writer, ints
 
@@ -62,63 +60,6 @@ def matmul(w: Writer, node: Node) -> None:
         w.add("Mul", node, [product, w.initializer(node, "scale", np.float32(p.scale))], [y])
 
 
-def attention(w: Writer, node: Node) -> None:
-    """By products and a Softmax, since the operator Attention came with version 23. Heads are (N, groups, heads of a
-    group, T, d), so that ONNX's own broadcasting gives each group its keys and values."""
-    assert isinstance(node.layer, Attention)
-    (y,), a, given = w.tops(node), node.layer.attrs([b.tensor.shape for b in node.bottoms]), w.bottoms(node)
-    counts, group = (a.heads, a.kv_heads, a.kv_heads), a.heads // a.kv_heads
-    if a.packed:
-        widths = ints(w, node, "widths", [n * a.depth for n in counts])
-        parts = [f"{y}.{part}" for part in "qkv"]
-        w.add("Split", node, [*given, widths], parts, axis=2)
-        given = parts
-    turned, rows, columns = [], [0, 2, 3, 1, 4], [0, 2, 3, 4, 1]
-    for part, x, heads, order in zip("qkv", given, (group, 1, 1), (rows, columns, rows), strict=True):
-        w.add("Reshape", node, [x, ints(w, node, part, [0, 0, a.kv_heads, heads, a.depth])], [f"{y}.{part}.heads"])
-        w.add("Transpose", node, [f"{y}.{part}.heads"], [f"{y}.{part}.apart"], perm=order)
-        turned.append(f"{y}.{part}.apart")
-    q, k, v = turned
-    w.add("MatMul", node, [q, k], [f"{y}.products"])
-    scores = f"{y}.scores"
-    w.add("Mul", node, [f"{y}.products", w.initializer(node, "scale", np.float32(a.scale))], [scores])
-    if a.causal or a.window is not None:
-        hidden = np.where(a.seen(np.arange(a.queries)[:, None], np.arange(a.keys)), np.float32(0), -np.float32(np.inf))
-        w.add("Add", node, [scores, w.initializer(node, "hidden", hidden)], [f"{y}.seen"])
-        scores = f"{y}.seen"
-    w.add("Softmax", node, [scores], [f"{y}.weights"], axis=-1)
-    w.add("MatMul", node, [f"{y}.weights", v], [f"{y}.values"])
-    w.add("Transpose", node, [f"{y}.values"], [f"{y}.back"], perm=[0, 3, 1, 2, 4])
-    w.add("Reshape", node, [f"{y}.back", ints(w, node, "whole", [0, 0, a.heads * a.depth])], [y])
-
-
-def rotary(w: Writer, node: Node) -> None:
-    """By tables of cosines and sines, since the operator RotaryEmbedding came with version 23."""
-    assert isinstance(node.layer, RotaryEmbedding)
-    (y,), a, (x,) = w.tops(node), node.layer.attrs(node.bottoms[0].tensor.shape), w.bottoms(node)
-    rotated, half = a.heads * a.depth, a.depth // 2
-    rest = [f"{y}.rest"] if rotated < a.width else []
-    if rest:
-        w.add("Split", node, [x, ints(w, node, "widths", [rotated, a.width - rotated])], [f"{y}.own", *rest], axis=2)
-    whole = [0, 0, a.heads, *((half, 2) if a.interleaved else (2, half))]
-    w.add("Reshape", node, [f"{y}.own" if rest else x, ints(w, node, "pairs", whole)], [f"{y}.pairs"])
-    apart = {"axis": 4 if a.interleaved else 3}
-    w.add("Split", node, [f"{y}.pairs", ints(w, node, "ones", [1, 1])], [f"{y}.u", f"{y}.v"], **apart)
-    angles = np.arange(a.tokens)[:, None] * a.base ** (-2 * np.arange(half) / a.depth)
-    table = (a.tokens, 1, half, 1) if a.interleaved else (a.tokens, 1, 1, half)
-    for what, f in (("cos", np.cos), ("sin", np.sin)):
-        values = w.initializer(node, what, f(angles).astype(np.float32).reshape(table))
-        for part in "uv":
-            w.add("Mul", node, [f"{y}.{part}", values], [f"{y}.{part}.{what}"])
-    w.add("Sub", node, [f"{y}.u.cos", f"{y}.v.sin"], [f"{y}.first"])
-    w.add("Add", node, [f"{y}.v.cos", f"{y}.u.sin"], [f"{y}.second"])
-    w.add("Concat", node, [f"{y}.first", f"{y}.second"], [f"{y}.turned"], **apart)
-    own = f"{y}.joined" if rest else y
-    w.add("Reshape", node, [f"{y}.turned", ints(w, node, "own", [0, 0, rotated])], [own])
-    if rest:
-        w.add("Concat", node, [own, *rest], [y], axis=2)
-
-
 def embed(w: Writer, node: Node) -> None:
     (x,), (y,), p = w.bottoms(node), w.tops(node), node.layer.param
     out = f"{y}.rows" if p.bias_term else y
@@ -140,5 +81,5 @@ def class_token(w: Writer, node: Node) -> None:
 
 EXPORTED: dict[str, Export] = {
     "Convolution": convolution, "Deconvolution": convolution, "InnerProduct": inner_product, "MatMul": matmul,
-    "Embed": embed, "Attention": attention, "RotaryEmbedding": rotary, "ClassToken": class_token,
+    "Embed": embed, "ClassToken": class_token,
 }  # fmt: skip

@@ -23,12 +23,13 @@ class NotExported(BadInput, ValueError):
 class Writer:
     """The nodes and initializers of a model that is being written."""
 
-    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        self.weights = weights
+    def __init__(self, weights: Mapping[str, np.ndarray], opset: int) -> None:
+        self.weights, self.opset = weights, opset
         self.nodes: list[Any] = []
         self.initializers: dict[str, np.ndarray] = {}
         self.names: dict[Blob, str] = {}  # the value that holds a blob
         self.scaled: dict[str, Node] = {}  # BatchNorm -> the Scale that its node does, too
+        self.made: set[str] = set()  # values that layers share
 
     def of(self, node: Node, blob: str) -> np.ndarray:
         return np.asarray(self.weights[f"{node.name}/{blob}"], np.float32)
@@ -37,6 +38,18 @@ class Writer:
         """The name of an initializer with a parameter's values, or with these."""
         name = f"{node.name}.{NAMED.get(blob, blob)}"
         self.initializers[name] = self.of(node, blob) if value is None else value
+        return name
+
+    def shared(self, name: str, value: np.ndarray) -> str:
+        """The name itself, of an initializer with this value, which layers share."""
+        self.initializers.setdefault(name, value)
+        return name
+
+    def once(self, name: str, make: Callable[[], None]) -> str:
+        """The name itself, of a value that layers share: the first of them has nodes made for it."""
+        if name not in self.made:
+            self.made.add(name)
+            make()
         return name
 
     def add(self, kind: str, node: Node, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
@@ -56,6 +69,14 @@ Export = Callable[[Writer, Node], None]
 def ints(w: Writer, node: Node, what: str, numbers: Sequence[int]) -> str:
     """The name of an initializer with these whole numbers, such as a shape."""
     return w.initializer(node, f"{what}_shape", np.array(numbers, np.int64))
+
+
+def reduce(w: Writer, node: Node, kind: str, x: str, y: str, axes: Sequence[int], keepdims: int = 0) -> None:
+    """Reduce x over these axes: an input since version 18, and of ReduceSum since version 13."""
+    if w.opset >= 18 or kind == "ReduceSum":
+        w.add(kind, node, [x, ints(w, node, "axes", axes)], [y], keepdims=keepdims)
+    else:
+        w.add(kind, node, [x], [y], keepdims=keepdims, axes=axes)
 
 
 def same(kind: str, **fixed: Any) -> Export:
