@@ -37,7 +37,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     # products of pairs of matrices, many at a time
     "matmul": ("matmul.forward",),
     # softmax(q k') v, without a matrix of tokens x tokens
-    "attention": ("attention.forward", "attention.backward"),
+    "attention": ("attention.forward", "attention.forward_kept", "attention.backward"),
     # pairs of numbers turned by angles that grow with the token's place
     "rotary": ("rotary.forward", "rotary.backward"),
     # LSTM and GRU, step by step: what does not depend on the step before are products of other families

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minidnn.layers.base import Layer, Shape, ShapeError, Site, text
-from minidnn.program import Op, Tensor
+from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, Site, text
+from minidnn.program import Op, Pass, Tensor
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class AttentionAttrs:
     heads / kv_heads of the former, which follow each other.
 
     packed:   whether q, k and v are one tensor, one behind the other for each token
-    causal:   whether a query sees no key behind its own place. The last query's place is that of the last key
+    causal:   whether a query sees no key behind its own place. The last query's place is that of the last key; where
+              keys are kept, an op reads the places
     window:   how many tokens away a key must be not to be seen; None: all are seen
     scale:    of the products of queries and keys
     ratio:    the share of probabilities that are dropped; 0: none
@@ -40,9 +41,11 @@ class AttentionAttrs:
     key: int = 0
     gradients: tuple[bool, bool, bool] = (True, True, True)
 
-    def seen(self, query: Any, key: Any) -> Any:
-        """Whether queries see keys: of bool, numbers or arrays like the arguments."""
-        away = query + self.keys - self.queries - key
+    def seen(self, query: Any, key: Any, first: int | None = None) -> Any:
+        """Whether queries see keys: of bool, numbers or arrays like the arguments.
+
+        first: the place of query 0, if it is told"""
+        away = query + (self.keys - self.queries if first is None else first) - key
         return ((away >= 0) | (not self.causal)) & (self.window is None or abs(away) < self.window)
 
     @property
@@ -70,6 +73,10 @@ class Attention(Layer):
     (Ainslie et al., "GQA", 2023). With `causal`, a query sees the keys up to its own place, with `window` those less
     than so many tokens away; the last query's place is that of the last key. `scale` is d^-0.5 if it is not given.
     `dropout_ratio` drops probabilities in TRAIN.
+
+    With `places`, in TEST, keys and values are kept from step to step, (N, places, kv_heads * d) each: those of the
+    step's tokens take their places among them, and a query sees what is kept up to its own. So a step may have one
+    token behind all earlier ones. A query's numbers have the same bits, whatever the number of queries beside it.
 
     Its bytes grow with the tokens, not with their square: beside y, forward keeps the logarithm of each query's sum (N,
     T, heads), and backward computes the probabilities again (Dao et al., "FlashAttention", 2022)."""
@@ -106,20 +113,46 @@ class Attention(Layer):
                 f"{queries} queries have {keys} keys: the first queries would see none, for the last query's place is "
                 "that of the last key; leave out causal and window, or give as many keys"
             )
+        if p.places is not None:
+            keys = self._kept(queries, keys)
         scale = depth**-0.5 if p.scale is None else p.scale
         window = None if p.window is None or p.window >= keys else p.window  # nothing is farther away
         return AttentionAttrs(queries, keys, heads, kv_heads, depth, not others, p.causal, window, scale)
+
+    def _kept(self, queries: int, keys: int) -> int:
+        """The number of keys that are kept. Raises ShapeError if they cannot be."""
+        places, causal = self.param.places, self.param.causal
+        if not causal or keys != queries or queries > places:
+            raise ShapeError(
+                f"places {places}: expected causal: true, and as many keys as queries, at most {places}; got "
+                f"{queries} queries, {keys} keys and causal: {str(causal).lower()}"
+            )
+        return places
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         a = self.attrs(bottoms)
         return [(*bottoms[0][:2], a.heads * a.depth)]
 
+    def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
+        if self.param.places is None:
+            return []
+        a = self.attrs(bottoms)
+        shape = bottoms[0][0], a.keys, a.kv_heads * a.depth
+        return [Parameter(name, shape, None, 0.0, 0.0, learnable=False, kept=True) for name in ("keys", "values")]
+
     def forward(self, s: Site) -> Iterable[Op]:
         a, reads, (y,) = *self._given(s), s.y
+        if kept := list(s.p.values()):
+            reads += [*kept, s.places(a.queries)]
+            flops = 4 * self._products(s, a)
+            yield s.op("attention.forward_kept", reads, [y, *kept], a, flops=flops, name="forward", during=Pass.FORWARD)
+            return
         kept = [self._sums(s, a)] if s.train else []
         yield s.op("attention.forward", reads, [y, *kept], a, flops=4 * self._products(s, a))
 
     def backward(self, s: Site) -> Iterable[Op]:
+        if s.p:
+            raise ValueError("layer with places: keys and values are kept in phase TEST alone; leave out places")
         (a, reads), (dy,) = self._given(s), s.arriving
         wanted = [dx is not None for dx in s.dx]
         q, k, v = wanted * 3 if a.packed else wanted

@@ -20,6 +20,7 @@ from minidnn.program import Op, Pass, Role, Tensor
 Shape = tuple[int, ...]
 # (data_param, transform_param, phase) -> the shapes of one sample and of its labels; () if a sample has one label
 Shapes = Callable[[Any, Any, str], tuple[Shape, Shape]]
+PLACES = "token_places"  # the name of an input of programs: see Site.places
 ELEMENTS = 2**45  # the most float32 elements that a process can address with 47 bits
 
 
@@ -31,7 +32,9 @@ class ShapeError(BadInput, ValueError):
 class Parameter:
     """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files.
 
-    constant: what the net's own file says, such as a matrix. No op changes it, and no file of weights has it."""
+    constant: what the net's own file says, such as a matrix. No op changes it, and no file of weights has it.
+    kept:     what a step leaves for the next one, such as keys and values: zeros at first, in the number format of the
+              layer's bottoms, and in no file of weights"""
 
     name: str  # "w", "b", "gamma", "mean"
     shape: Shape
@@ -42,6 +45,7 @@ class Parameter:
     blob_shape: Shape | None = None
     float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
     constant: bool = False
+    kept: bool = False
     tensor: str = ""  # the name of its tensor if layers share it (nets/sharing.py); "": "<layer>.<name>"
 
 
@@ -91,6 +95,11 @@ class Site:
         if name not in self.extras:
             self.extras[name] = Tensor(f"{self.layer}.{name}", tuple(shape), dtype, role)
         return self.extras[name]
+
+    def places(self, tokens: int) -> Tensor:
+        """int32 (tokens,), a CONTROL input: the places of a step's tokens, which follow each other, among all that the
+        net has seen. Whoever runs the program writes it. All layers that read it have as many tokens."""
+        return Tensor(PLACES, (tokens,), "int32", Role.CONTROL)
 
     def op(
         self,

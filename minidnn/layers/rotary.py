@@ -27,6 +27,8 @@ class RotaryEmbedding(Layer):
     T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest stays as it is: so q and k of
     a tensor that has q, k and v can be turned at once, in place.
 
+    The tokens' places count from 0; with `places`, in TEST, each step is told those of its tokens.
+
     A pair is a number of a head's first half and the one at its place in the second half, as in Llama; with
     `interleaved` it is two neighbours. Backward turns the gradient back, and reads nothing else."""
 
@@ -51,9 +53,12 @@ class RotaryEmbedding(Layer):
         return [bottoms[0]]
 
     def forward(self, s: Site) -> Iterable[Op]:
-        (x,), (y,) = s.x, s.y
-        yield s.op("rotary.forward", [x], [y], self.attrs(x.shape), [(x, y)], 3 * x.size)
+        (x,), (y,), a = s.x, s.y, self.attrs(s.x[0].shape)
+        told = [] if self.param.places is None else [s.places(a.tokens)]
+        yield s.op("rotary.forward", [x, *told], [y], a, [(x, y)], 3 * x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
+        if self.param.places is not None:
+            raise ValueError("layer with places: tokens are told theirs in phase TEST alone; leave out places")
         (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("rotary.backward", [dy], [dx], self.attrs(dy.shape), [(dy, dx)], 3 * dy.size)

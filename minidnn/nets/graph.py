@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from minidnn.formats import floating
-from minidnn.layers.base import Layer, Parameter, ShapeError, Shapes, addressable
+from minidnn.layers.base import PLACES, Layer, Parameter, ShapeError, Shapes, addressable
 from minidnn.layers.fillers import check_fill
 from minidnn.nets.sharing import Sharing
 from minidnn.program import Role, Tensor
@@ -23,7 +23,7 @@ from minidnn.schema import InvalidFile, LayerParameter
 from minidnn.visible import visible
 
 Readers = dict[str, list[tuple[LayerParameter, int]]]
-RESERVED = ("rate", "iteration", "objective", "loss_scale")  # names of tensors that a training step adds
+RESERVED = ("rate", "iteration", "objective", "loss_scale", PLACES)  # names of tensors that programs add
 
 
 @dataclass(eq=False)
@@ -98,6 +98,11 @@ class Graph:
     def constants(self) -> list[str]:
         """The names of the tensors whose values the net's own file gives, and nothing changes."""
         return [node.tensor_name(p) for node in self.layers for p in node.parameters if p.constant]
+
+    @property
+    def kept(self) -> list[str]:
+        """The names of the tensors that a step leaves for the next one, and no file of weights has."""
+        return [node.tensor_name(p) for node in self.layers for p in node.parameters if p.kept]
 
     def __getitem__(self, layer: str) -> Node:
         for node in self.layers:

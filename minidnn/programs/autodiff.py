@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from minidnn.errors import BadInput
 from minidnn.formats import floating
-from minidnn.layers.base import Parameter
+from minidnn.layers.base import PLACES, Parameter
 from minidnn.layers.facts import Facts
 from minidnn.nets.loss import has_loss, remedy
 from minidnn.program import Op, Pass, Program, Role, Tensor
@@ -304,13 +304,22 @@ class _Differentiation:
         program = Program(
             name,
             tuple(self.ops),
-            tuple(t for t in (*sources, RATE, ITERATION) if t in read),
+            tuple(t for t in (*sources, *self._places(read), RATE, ITERATION) if t in read),
             tuple(dict.fromkeys(self.persistent)),
             tuple(dict.fromkeys((*ends, *self.keep))),
             tuple(low.node.name for low in self.lowered),
         )
         program.check()
         return program
+
+    def _places(self, read: set[Tensor]) -> list[Tensor]:
+        """The places of the step's tokens, if ops read them. Raises NotTrainable if layers have different numbers of
+        tokens."""
+        shapes = {t.shape for op in self.ops for t in op.reads if t.name == PLACES}
+        if len(shapes) > 1:
+            counts = " and ".join(str(n) for (n,) in sorted(shapes))
+            raise NotTrainable(f"{self.graph.place}: layers with places have {counts} tokens: expected as many in all")
+        return [t for t in read if t.name == PLACES]
 
 
 def _gradient(t: Tensor) -> Tensor:

@@ -55,9 +55,9 @@ class Sites:
     def of(self, node: Node) -> Lowered:
         """The node with its Site, ready for forward, and the casts of the tensors that it reads in another format."""
         bottoms = [b.tensor for b in node.bottoms]
-        parameters = {p.name: _parameter(node, p) for p in node.parameters}
         result = (t.dtype for t in bottoms if floating(t.dtype))
         format = "float32" if node.layer.loss else next(result, self._graph.format)
+        parameters = {p.name: _parameter(node, p, format) for p in node.parameters}
         casts: list[Op] = []
 
         def read(t: Tensor, copy: str, role: Role, what: str) -> Tensor:
@@ -98,6 +98,8 @@ def _survivor(blob: Blob) -> Tensor:
     return blob.tensor
 
 
-def _parameter(node: Node, p: Parameter) -> Tensor:
-    """The tensor "<layer>.<parameter>", float32: a PARAM, or STATE if it is a running statistic."""
-    return Tensor(node.tensor_name(p), p.shape, role=Role.PARAM if p.learnable else Role.STATE)
+def _parameter(node: Node, p: Parameter, format: str) -> Tensor:
+    """The tensor "<layer>.<parameter>": a PARAM, or STATE if it is a running statistic, in float32; in the format of
+    the bottoms if it is kept for the next step."""
+    dtype, role = format if p.kept else "float32", Role.PARAM if p.learnable else Role.STATE
+    return Tensor(node.tensor_name(p), p.shape, dtype, role)

@@ -43,6 +43,7 @@ class AttentionParameter(Message):
     window: Positive | None = field(OURS + 3, None)  # tokens; None: all
     scale: float | None = field(OURS + 4, None)  # None: d^-0.5
     dropout_ratio: Annotated[float, Field(ge=0, lt=1)] = field(OURS + 5, 0.0)
+    places: Positive | None = field(OURS + 6, None)  # tokens whose keys and values are kept from step to step
 
 
 class RotaryEmbeddingParameter(Message):
@@ -52,6 +53,7 @@ class RotaryEmbeddingParameter(Message):
     head_dim: Positive = field(OURS + 1)
     base: Annotated[float, Field(gt=0)] = field(OURS + 2, 10000.0)
     interleaved: bool = field(OURS + 3, False)
+    places: Positive | None = field(OURS + 4, None)  # tokens that are told their places; None: they begin at 0
 
 
 class RecurrentParameter(Message):

@@ -147,6 +147,7 @@ class BiasParameter(Message):
     axis: Int = field(1, 1)
     num_axes: Annotated[int, Field(ge=-1, le=AXES)] = field(2, 1)
     filler: FillerParameter = field(3, FillerParameter())
+    places: Positive | None = field(OURS, None)  # rows of the constant, of which tokens take those of their places
 
 
 class MVNParameter(Message):

@@ -8,6 +8,7 @@ import numpy as np
 
 from minidnn.errors import InvalidInput
 from minidnn.formats import widened
+from minidnn.layers.base import PLACES
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Tensor
@@ -31,6 +32,7 @@ def forward(
         raise InvalidInput("no output of the net has a value per sample")
     inputs, count = _samples(inputs, list(data))
     fixed = {t: np.zeros(t.shape, t.dtype) for t in program.inputs if t not in data.values()}
+    fixed |= {t: np.arange(t.size) for t in fixed if t.name == PLACES}
     for node in graph.layers:
         if node.layer.fillers:
             fixed |= Filled.of(graph, node, seed).values(program, 0)

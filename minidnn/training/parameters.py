@@ -32,7 +32,7 @@ class Parameters(Mapping[str, "Blobs"]):
         self.shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         for graph in graphs:
             for node in graph.layers:
-                own = [p for p in node.parameters if not p.constant]
+                own = [p for p in node.parameters if not (p.constant or p.kept)]
                 shapes = {p.name: p.blob_shape or p.shape for p in own}
                 tensors = {p.name: persistent[node.tensor_name(p)] for p in own}
                 if tensors:

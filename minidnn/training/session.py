@@ -133,6 +133,7 @@ class Session:
         """Give everything that lives across steps its first values. Returns the tensors of the state, which a snapshot
         has beside the weights."""
         constant = {name for graph in self.graphs.values() for name in graph.constants}
+        kept = {name for graph in self.graphs.values() for name in graph.kept}
         shards = set(self.machine.shards.values())
         others = [
             t
@@ -150,6 +151,7 @@ class Session:
             assign(self.machine, SCALE, rows.of(np.array([job.spec.loss_scale, 0], np.float32)))
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         updated = job.spec is not None
+        others = [t for t in others if t.name not in kept]
         return [t for t in others if not (updated and (t.role is Role.PARAM_GRADIENT or t.name.endswith(KEPT)))]
 
     @property

@@ -36,6 +36,23 @@ def forward(op: Op) -> list[Recipe]:
     return [plain(_launch(op, "attention", ends, samples * a.heads * -(-a.queries // TILE)))]
 
 
+def forward_kept(op: Op) -> list[Recipe]:
+    """One recipe for q k v, or one tensor that has all three, keys values places -> y keys values."""
+    a, samples = op.attrs, op.reads[0].shape[0]
+    q, k, v = _three(op, Read)
+    places, width = Read(len(op.reads) - 1), a.kv_heads * a.depth
+    fresh = (a.heads + 2 * a.kv_heads) * a.depth if a.packed else width
+    sizes = np.int64(samples), *(np.int32(n) for n in (a.queries, a.keys, width, fresh))
+    keep = k, v, places, Write(1), Write(2), *sizes
+    items = samples * a.heads * -(-a.queries // TILE)
+    return [
+        plain(
+            Launch("attention", "attention_keep", keep, over(samples * a.queries * width)),
+            _launch(op, "attention_kept", (q, Write(1), Write(2), places, Write(0)), items, kv_pitch=width),
+        )
+    ]
+
+
 def backward(op: Op) -> list[Recipe]:
     """One recipe for q k v y lse dy (iteration) -> dq dk dv, those that are wanted, or for packed ones."""
     a, samples, scratch = op.attrs, op.reads[0].shape[0], Scratch()
@@ -55,7 +72,8 @@ def backward(op: Op) -> list[Recipe]:
     return [scratch.recipe("default", *steps)]
 
 
-def _launch(op: Op, kernel: str, ends: tuple[Argument, ...], items: int) -> Launch:
+def _launch(op: Op, kernel: str, ends: tuple[Argument, ...], items: int, kv_pitch: int | None = None) -> Launch:
+    """`kv_pitch`: that of k and v that do not lie as the op's reads have them."""
     a = op.attrs
     deep = next((d for d in DEPTHS if a.depth <= d), None)
     if deep is None:
@@ -65,6 +83,7 @@ def _launch(op: Op, kernel: str, ends: tuple[Argument, ...], items: int) -> Laun
         )
     both = (a.heads + 2 * a.kv_heads) * a.depth
     pitches = (both, both) if a.packed else (a.heads * a.depth, a.kv_heads * a.depth)
+    pitches = (pitches[0], pitches[1] if kv_pitch is None else kv_pitch)
     sizes = a.queries, a.keys, a.heads, a.kv_heads, a.depth, *pitches, a.causal, a.window or 0
     words = a.key, a.seed, a.seed >> 32, philox.threshold(a.ratio)
     geometry = (
@@ -88,4 +107,4 @@ def _iteration(op: Op) -> Read:
     return Read(len(op.reads) - 1)
 
 
-KINDS = {"attention.forward": forward, "attention.backward": backward}
+KINDS = {"attention.forward": forward, "attention.forward_kept": forward_kept, "attention.backward": backward}

@@ -36,10 +36,10 @@ def product(left, right, transpose_left=False, transpose_right=False):
     return products(left[None], right[None], transpose_left, transpose_right)[0]
 
 
-def scores_of(a, q, k, queries):
-    """scale * q k', -inf where a query does not see the key: (queries, keys)."""
+def scores_of(a, q, k, queries, place=None):
+    """scale * q k', -inf where a query does not see the key: (queries, keys). `place`: that of query 0, if told."""
     scores = product(q[queries], k, transpose_right=True) * q.dtype.type(a.scale)
-    return np.where(a.seen(queries[:, None], np.arange(a.keys)), scores, -np.inf).astype(q.dtype)
+    return np.where(a.seen(queries[:, None], np.arange(a.keys), place), scores, -np.inf).astype(q.dtype)
 
 
 def blocks(a, samples) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
@@ -53,16 +53,28 @@ def blocks(a, samples) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
 
 def forward(a, reads, writes):
     """q k v, or one that has all three (iteration) -> y (lse): the logarithms of the sums of e^score."""
-    given, (y, *lse) = reads[: 1 if a.packed else 3], writes
-    q, k, v = heads(a, given)
+    (q, k, v), (y, *lse) = heads(a, reads[: 1 if a.packed else 3]), writes
+    attend(a, q, k, v, y, lse, int(reads[-1][0]) if a.ratio else None)
+
+
+def forward_kept(a, reads, writes):
+    """q k v, or one that has all three, keys values places -> y keys values: those of the places are k and v."""
+    (q, k, v), places, (y, *kept) = heads(a, reads[: 1 if a.packed else 3]), reads[-1], writes
+    keys, values = (x.reshape(*x.shape[:2], a.kv_heads, a.depth) for x in kept)
+    keys[:, places], values[:, places] = k, v
+    attend(a, q, keys, values, y, place=int(places[0]))
+
+
+def attend(a, q, k, v, y, lse=(), iteration=None, place=None):
+    """Leaves y, and the logarithms of the sums."""
     out = y.reshape(*y.shape[:2], a.heads, a.depth)
     for n, h, kv, row, queries in blocks(a, len(q)):
-        scores = scores_of(a, q[n, :, h], k[n, :, kv], queries)
+        scores = scores_of(a, q[n, :, h], k[n, :, kv], queries, place)
         most = scores.max(1, keepdims=True)
         weights = np.exp(scores - most)
         total = weights.sum(1, keepdims=True)
         if a.ratio:
-            weights *= factors(a, row, queries, int(reads[-1][0]), y.dtype)
+            weights *= factors(a, row, queries, iteration, y.dtype)
         out[n, queries, h] = product(weights, v[n, :, kv]) / total
         if lse:
             lse[0][n, queries, h] = (most + np.log(total))[:, 0]
@@ -102,4 +114,4 @@ def backward(a, reads, writes):
             dq[n, queries, h] = product(slopes, k[n, :, kv])
 
 
-KINDS = {"attention.forward": forward, "attention.backward": backward}
+KINDS = {"attention.forward": forward, "attention.forward_kept": forward_kept, "attention.backward": backward}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 
-def turn(a, x, y, sign):
+def turn(a, x, y, sign, places=None):
     """y is x with each pair (u, v) turned to (u cos - v sin, v cos + u sin); sign -1 turns back. y may be x."""
+    places = np.arange(a.tokens) if places is None else places
     half, rotated = a.depth // 2, a.heads * a.depth
-    angles = np.arange(a.tokens)[:, None] * a.base ** (-2 * np.arange(half) / a.depth)
+    angles = places[:, None] * a.base ** (-2 * np.arange(half) / a.depth)
     cos, sin = (f(angles)[:, None].astype(x.dtype) for f in (np.cos, np.sin))
     heads = x[..., :rotated].reshape(*x.shape[:2], a.heads, a.depth)
     u, v = (heads[..., ::2], heads[..., 1::2]) if a.interleaved else (heads[..., :half], heads[..., half:])
@@ -19,8 +20,8 @@ def turn(a, x, y, sign):
 
 
 def forward(a, reads, writes):
-    """x -> y."""
-    turn(a, reads[0], writes[0], 1)
+    """x (places) -> y."""
+    turn(a, reads[0], writes[0], 1, *reads[1:])
 
 
 def backward(a, reads, writes):

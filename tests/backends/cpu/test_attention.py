@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,4 +70,23 @@ def test_the_workspace_does_not_grow_with_the_tokens():
         b = Maker(0).example("attention.backward", [*given, y, lse, dy], [x.shape for x in given], a)
         return [compiled().algorithms(one.op)[0].workspace for one in (e, b)]
 
-    assert workspaces(128) == workspaces(5000) and set(FIRST) == {"attention.forward", "attention.backward"}
+    assert workspaces(128) == workspaces(5000)
+    assert set(FIRST) == {"attention.forward", "attention.forward_kept", "attention.backward"}
+
+
+@pytest.mark.parametrize("how", [{}, {"kv_heads": 1}, {"window": 129}], ids=["all", "grouped", "windowed"])
+def test_a_query_has_the_same_bits_whatever_queries_are_beside_it(how):
+    """Tokens that come one by one, or a few at a time, behind those that are kept; around the ends of blocks."""
+    a, given, dy = case(300, {"causal": True} | how)
+    e = Maker(0).example("attention.forward", given, [dy.shape], a)
+    (whole,) = run(compiled(), e, compiled().algorithms(e.op)[0])
+    for first, last in ((0, 1), (0, 7), (127, 128), (128, 129), (100, 270), (299, 300)):
+        few = replace(a, queries=last - first)
+        kept = [x.copy() for x in given[1:]]
+        for x in kept:
+            x[:, first:] = 7  # not yet what will be there
+        reads = [*(x[:, first:last] for x in given), *kept, np.arange(first, last, dtype=np.int32)]
+        e = Maker(0).example("attention.forward_kept", reads, [dy[:, first:last].shape, 3, 4], few)
+        y, keys, values = run(compiled(), e, compiled().algorithms(e.op)[0])
+        assert y.tobytes() == whole[:, first:last].tobytes()
+        assert np.array_equal(keys[:, :last], given[1][:, :last]) and (values[:, last:] == 7).all()

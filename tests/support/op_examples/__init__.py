@@ -11,7 +11,7 @@ from functools import cache
 
 from tests.support.op_examples.activations import activations
 from tests.support.op_examples.algebra import algebra
-from tests.support.op_examples.attentions import attentions, hides, rotations
+from tests.support.op_examples.attentions import attentions, cached, hides, rotations
 from tests.support.op_examples.distances import labelled, pairs, pointwise, softened
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
@@ -49,7 +49,7 @@ __all__ = [
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
     labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios, two_passes,
-    attentions, linear_losses, rotations, recurrents,
+    attentions, linear_losses, rotations, recurrents, cached,
 )  # fmt: skip
 
 

@@ -27,6 +27,26 @@ GEOMETRIES = [  # samples, queries, keys, heads, heads of k and v, depth; what d
 ]
 
 
+KEPT = [  # samples, the first place, queries, keys, heads, heads of k and v, depth; what differs
+    (1, 0, 1, 1, 1, 1, 1, {}),
+    (2, 8, 1, 12, 2, 1, 8, {"packed": True}),
+    (1, 150, 1, 300, 4, 2, 17, {"packed": True, "window": 129}),
+    (2, 3, 5, 9, 2, 2, 3, {}),
+    (1, 120, 140, 300, 2, 2, 20, {"window": 17}),
+]
+
+
+def cached(m: Maker) -> Iterator[Example]:
+    for samples, first, queries, keys, heads, kv_heads, depth, how in KEPT:
+        a = AttentionAttrs(queries, keys, heads, kv_heads, depth, scale=depth**-0.5, causal=True, **how)
+        widths = [(heads + 2 * kv_heads) * depth] if a.packed else [heads * depth, *[kv_heads * depth] * 2]
+        given = [m.normal(samples, queries, width) for width in widths]
+        given += [m.normal(samples, keys, kv_heads * depth) for _ in range(2)]
+        places = np.arange(first, first + queries, dtype=np.int32)
+        writes = [(samples, queries, heads * depth), len(widths), len(widths) + 1]
+        yield m.example("attention.forward_kept", [*given, places], writes, a, note=", ".join(how))
+
+
 def rotations(m: Maker) -> Iterator[Example]:
     for samples, a in [
         (1, RotaryAttrs(1, 2, 1, 2)), (2, RotaryAttrs(7, 24, 3, 8)), (3, RotaryAttrs(5, 70, 2, 34, interleaved=True)),
@@ -35,6 +55,8 @@ def rotations(m: Maker) -> Iterator[Example]:
         x = m.normal(samples, a.tokens, a.width)
         for kind in ("rotary.forward", "rotary.backward"):
             yield m.example(kind, [x], [x.shape], a, [(0, 0)])
+        places = np.arange(17, 17 + a.tokens, dtype=np.int32)
+        yield m.example("rotary.forward", [x, places], [x.shape], a, [(0, 0)], note="at places")
 
 
 def hides(e: Example) -> bool:

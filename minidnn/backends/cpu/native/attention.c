@@ -23,6 +23,8 @@ typedef struct {
     int64_t samples, queries, keys; /* tokens of a sample; the last query sees the last key */
     int64_t heads, kv_heads, depth; /* a head's numbers, of each token */
     int64_t q_pitch, kv_pitch;      /* floats from token to token of q, k and v, and of their gradients */
+    int64_t fresh_pitch;            /* the same of k and v that are to be kept */
+    int64_t place;                  /* of the first query, among the keys */
     int64_t causal;                 /* whether a query sees no key behind it */
     int64_t window;                 /* it sees keys that are less than so many tokens away; 0: all */
     int64_t threads;
@@ -88,8 +90,8 @@ typedef struct {
 } Block;
 
 static Block block_of(const Geometry *g, int64_t first) {
-    const int64_t count = at_most(HIGH, g->queries - first), back = g->keys - g->queries;
-    const int64_t from = first + back, to = from + count; /* the keys at the queries' places */
+    const int64_t count = at_most(HIGH, g->queries - first);
+    const int64_t from = first + g->place, to = from + count; /* the keys at the queries' places */
     int64_t low = g->window ? from - g->window + 1 : 0;
     int64_t high = g->causal ? to : g->window ? to + g->window - 1 : g->keys;
     low = low < 0 ? 0 : low / DEEP * DEEP;
@@ -98,7 +100,7 @@ static Block block_of(const Geometry *g, int64_t first) {
 
 /* Sets the scores of keys that a query does not see to -inf. Keys count from `first`. */
 static void hide(const Geometry *g, const Block *b, int64_t first, int64_t keys, float *scores) {
-    const int64_t place = b->first + g->keys - g->queries; /* of the first query */
+    const int64_t place = b->first + g->place; /* of the first query */
     const int before = g->window && first <= place + b->count - 1 - g->window;
     const int behind = g->causal ? first + keys - 1 > place
                                  : g->window && first + keys - 1 >= place + g->window;
@@ -296,6 +298,21 @@ void attention_forward(const Geometry *g, const float *q, const float *k, const 
         if (lse)
             for (int64_t i = 0; i < b.count; i++) lse[(token + i) * g->heads + head] = s.most[i];
     }
+}
+
+/* k v of the queries' tokens, keys and values that are kept, and places -> y, and k and v at their places. */
+void attention_forward_kept(const Geometry *given, const float *q, const float *k, const float *v, const int32_t *places,
+                            float *y, float *keys, float *values, float *workspace) {
+    Geometry g = *given;
+    const int64_t width = g.kv_heads * g.depth;
+    for (int64_t n = 0; n < g.samples; n++)
+        for (int64_t i = 0; i < g.queries; i++) {
+            const int64_t from = (n * g.queries + i) * g.fresh_pitch, to = (n * g.keys + places[i]) * width;
+            copy_run(width, k + from, 0, keys + to);
+            copy_run(width, v + from, 0, values + to);
+        }
+    g.place = places[0];
+    attention_forward(&g, q, keys, values, NULL, y, NULL, workspace);
 }
 
 /* ---- backward */

@@ -23,8 +23,8 @@ class Geometry(Mirrored):
         *(
             (name, ctypes.c_int64)
             for name in (
-                "samples", "queries", "keys", "heads", "kv_heads", "depth", "q_pitch", "kv_pitch", "causal", "window",
-                "threads",
+                "samples", "queries", "keys", "heads", "kv_heads", "depth", "q_pitch", "kv_pitch", "fresh_pitch",
+                "place", "causal", "window", "threads",
             )
         ),
         *((name, ctypes.c_uint32) for name in ("seed_low", "seed_high", "key", "limit")),
@@ -40,6 +40,19 @@ def forward(native: Native, op: Op) -> list[Recipe]:
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         given, (y, *lse) = _three(op, reads), map(address, writes)
         return [bound(run, g, *given, _iteration(op, reads), y, *(lse or [0]), space.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+def forward_kept(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for q k v, or one tensor that has all three, keys values places -> y keys values."""
+    g, scratch, run = _geometry(native, op), Scratch(), native.function("attention_forward_kept")
+    g.kv_pitch = op.attrs.kv_heads * op.attrs.depth
+    space = scratch.take(native.bytes("attention_forward_bytes", g))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        ends = _three(op, reads), address(reads[-1]), map(address, writes)
+        return [bound(run, g, *ends[0], ends[1], *ends[2], space.address(workspace))]
 
     return [scratch.recipe(NAME, bind)]
 
@@ -65,7 +78,8 @@ def _geometry(native: Native, op: Op) -> Geometry:
     pitches = (both, both) if a.packed else (a.heads * a.depth, a.kv_heads * a.depth)
     seed = a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF
     return Geometry(
-        x.shape[0], a.queries, a.keys, a.heads, a.kv_heads, a.depth, *pitches, a.causal, a.window or 0, native.threads,
+        x.shape[0], a.queries, a.keys, a.heads, a.kv_heads, a.depth, *pitches, pitches[1], a.keys - a.queries,
+        a.causal, a.window or 0, native.threads,
         *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio), a.scale,
     )  # fmt: skip
 
@@ -83,4 +97,4 @@ def _iteration(op: Op, reads: Sequence[np.ndarray]) -> int:
     return address(reads[-1]) if op.attrs.ratio else 0
 
 
-FIRST = {"attention.forward": forward, "attention.backward": backward}
+FIRST = {"attention.forward": forward, "attention.forward_kept": forward_kept, "attention.backward": backward}

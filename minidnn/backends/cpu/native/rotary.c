@@ -35,8 +35,8 @@ static void neighbours(int64_t half, const float *x, const float *cosine, const 
     }
 }
 
-/* x -> y, which may be x. */
-void rotary(const Geometry *g, const float *x, float *y, float *workspace) {
+/* x -> y, which may be x. The places of tokens: NULL if they count from 0. */
+void rotary(const Geometry *g, const float *x, const int32_t *places, float *y, float *workspace) {
     const int64_t half = g->depth / 2, rotated = g->heads * g->depth;
 #pragma omp parallel num_threads(g->threads) if (g->samples * g->tokens * g->width > ALONE / 4)
     {
@@ -45,7 +45,7 @@ void rotary(const Geometry *g, const float *x, float *y, float *workspace) {
 #pragma omp for schedule(static)
         for (int64_t t = 0; t < g->tokens; t++) {
             for (int64_t i = 0; i < half; i++) {
-                const double angle = t * pow(g->base, -2. * i / g->depth);
+                const double angle = (places ? places[t] : t) * pow(g->base, -2. * i / g->depth);
                 cosine[i] = (float)cos(angle), sine[i] = (float)(g->sign * sin(angle));
             }
             for (int64_t n = 0; n < g->samples; n++) {

@@ -26,7 +26,7 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x -> y, or for dy -> dx."""
+    """One recipe for x (places) -> y, or for dy -> dx."""
     a, sign = op.attrs, 1 if op.kind == "rotary.forward" else -1
     sizes = op.reads[0].shape[0], a.tokens, a.width, a.heads, a.depth, a.interleaved
     g = Geometry(*sizes, native.threads, a.base, sign)
@@ -34,7 +34,8 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
     space = scratch.take(native.bytes("rotary_bytes", g))
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        return [bound(run, g, address(reads[0]), address(writes[0]), space.address(workspace))]
+        places = address(reads[1]) if len(reads) > 1 else 0
+        return [bound(run, g, address(reads[0]), places, address(writes[0]), space.address(workspace))]
 
     return [scratch.recipe(NAME, bind)]
 

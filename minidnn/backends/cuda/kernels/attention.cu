@@ -18,6 +18,7 @@ struct Geometry {
     float scale;
     uint32 key, seed_low, seed_high, limit;  // limit 0: nothing is dropped
     float kept;
+    int place;  // of the first query, among the keys
 };
 
 // Rows of a head, one for each token.
@@ -140,7 +141,7 @@ __device__ inline void across(Shared& s, float (&value)[EACH], F f) {
 }
 
 __device__ inline bool seen(const Geometry& g, int query, int key) {
-    int away = query + g.keys - g.queries - key;
+    int away = query + g.place - key;
     if (query >= g.queries || key >= g.keys || (g.causal && away < 0)) return false;
     return !g.window || (away < g.window && -away < g.window);
 }
@@ -151,13 +152,13 @@ struct Range {
     int low, high;
 };
 __device__ inline Range keys_of(const Geometry& g, int first) {
-    int from = first + g.keys - g.queries, to = from + TILE;  // the keys at the queries' places
+    int from = first + g.place, to = from + TILE;  // the keys at the queries' places
     int low = g.window ? from - g.window + 1 : 0;
     int high = g.causal ? to : g.window ? to + g.window - 1 : g.keys;
     return {low < 0 ? 0 : low / TILE * TILE, high < g.keys ? high : g.keys};
 }
 __device__ inline Range queries_of(const Geometry& g, int first) {
-    int from = first - (g.keys - g.queries), to = from + TILE;
+    int from = first - g.place, to = from + TILE;
     int low = g.causal ? from : g.window ? from - g.window + 1 : 0;
     int high = g.window ? to + g.window - 1 : g.queries;
     return {low < 0 ? 0 : low / TILE * TILE, high < g.queries ? high : g.queries};
@@ -269,6 +270,18 @@ __device__ inline void attend(const T* q, const T* k, const T* v, const void* it
     }
 }
 
+// Copies k and v of the step's tokens to their places among those that are kept. `pitch`: values from token to token of
+// the former, which have `width` of them.
+extern "C" __global__ void attention_keep(const T* k, const T* v, const int* places, T* keys, T* values, int64 samples,
+                                          int tokens, int kept, int width, int pitch) {
+    for (int64 i = first(); i < samples * tokens * width; i += step()) {
+        int64 row = quotient(i, width), at = remainder(i, width, row), sample = quotient(row, tokens);
+        int64 to = (sample * kept + places[remainder(row, tokens, sample)]) * width + at;
+        store(keys, to, load(k, row * pitch + at));
+        store(values, to, load(v, row * pitch + at));
+    }
+}
+
 // The sum of dy y, for each query and head: delta (samples, queries, heads).
 extern "C" __global__ void attention_delta(const T* y, const T* dy, float* delta, int64 rows, int depth) {
     for (int64 i = first(); i < rows; i += step()) {
@@ -376,7 +389,7 @@ __device__ inline void to_keys(const T* q, const T* k, const T* v, const float* 
 #define GEOMETRY                                                                                                       \
     Geometry {                                                                                                         \
         items, queries, keys, heads, kv_heads, depth, q_pitch, kv_pitch, causal, window, scale, key, seed_low,         \
-            seed_high, limit, kept                                                                                     \
+            seed_high, limit, kept, keys - queries                                                                     \
     }
 
 // For heads of at most 16 * COLUMNS numbers.
@@ -384,6 +397,12 @@ __device__ inline void to_keys(const T* q, const T* k, const T* v, const float* 
     extern "C" __global__ void __launch_bounds__(256) attention_##DEEP(                                                \
         const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps, SIZES) {              \
         attend<COLUMNS>(q, k, v, iteration, y, lse, keeps, GEOMETRY);                                                  \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) attention_kept_##DEEP(                                           \
+        const T* q, const T* k, const T* v, const int* places, T* y, SIZES) {                                          \
+        Geometry g = GEOMETRY;                                                                                         \
+        g.place = places[0];                                                                                           \
+        attend<COLUMNS>(q, k, v, places, y, y, 0, g);                                                                  \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) attention_to_queries_##DEEP(                                     \
         const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration, const float* delta, \
