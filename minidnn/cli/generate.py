@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import sys
+from time import perf_counter
 
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened
@@ -25,6 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=at_least_zero, default=1.0, metavar="T", help=what)
     what = "draw from the N likeliest tokens alone (default: from all)"
     parser.add_argument("--top-k", type=positive, metavar="N", help=what)
+    what = "run a whole window for each token, and keep no keys and values: the same text, slowly"
+    parser.add_argument("--no-cache", action="store_true", help=what)
     common(
         parser, "policy", "budget", "host_budget", "ram", "seed", "device", "set", "modules", "ignore_unknown", "json"
     )
@@ -33,11 +37,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.jobs.setting import Setting
+    from minidnn.nets.placed import Mixing
     from minidnn.report import table
     from minidnn.results.runs import Generated
-    from minidnn.training.generate import Generator, Sampling, tokens_of
-    from minidnn.training.session import Session
-    from minidnn.visible import flow
+    from minidnn.training.generate import Cached, Generator, Sampling, Writer, tokens_of
+    from minidnn.visible import flow, say
 
     net, _, solver = understood(args.model, args)
     check_weights(args, (net,))
@@ -49,18 +53,31 @@ def run(args: argparse.Namespace) -> int:
     sampling = Sampling(args.temperature, args.top_k, setting.seed)
     found: list[int] = []
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    with Session(made.net, setting=setting) as session:
+
+    def opened_writer() -> Writer:
+        if args.no_cache:
+            return made.opened(setting, cached=False)
+        try:
+            return made.opened(setting)
+        except Mixing as error:
+            say(f"minidnn: {error}: no keys and values are kept, and each token is a whole window", file=sys.stderr)
+            return made.opened(setting, cached=False)
+
+    with opened_writer() as writer:
         if args.weights:
-            session.load(args.weights, complete=True)
-        for token in made.go_on(session, prompt, args.count, sampling):
+            writer.session.load(args.weights, complete=True)
+        began = perf_counter()
+        for token in writer.go_on(prompt, args.count, sampling):
             if not found and not args.json and of_text:
                 flow(bytes(prompt).decode(errors="replace"))
             found.append(token)
             if not args.json:
                 flow(decoder.decode(bytes([token])) if of_text else f"{token} ")
+        seconds, cached = perf_counter() - began, isinstance(writer, Cached)
     if args.json:
         text = bytes(found).decode(errors="replace") if of_text else None
-        table.dump(Generated(prompt=prompt, continuation=found, text=text))
+        table.dump(Generated(prompt=prompt, continuation=found, text=text, cached=cached, seconds=seconds))
     else:
         flow(f"{decoder.decode(b'', True)}\n")
+        say(f"minidnn: {len(found)} tokens, {len(found) / seconds:.4g} tokens/s", file=sys.stderr)
     return 0

@@ -145,6 +145,8 @@ class Generated(Document):
     prompt: list[int] = Field(description="the tokens that it goes on from")
     continuation: list[int] = Field(description="the tokens that it makes")
     text: str | None = Field(description="the same as a text; null of a net whose tokens are no bytes")
+    cached: bool = Field(description="whether keys and values were kept from token to token")
+    seconds: float = Field(description="seconds from the prompt to the last token")
 
 
 class Predictions(Document):

@@ -1,8 +1,12 @@
 """What a trained net goes on with: one token after the other, each drawn by the scores of the last one.
 
-The net is that of training with its data and its loss cut off. Each token is a forward pass of a whole window, since
-nothing is kept from pass to pass. A window shorter than the net's is filled up behind its end, which no token before
-sees.
+The net is that of training with its data and its loss cut off. If its layers permit it (nets/placed.py), the keys and
+values of earlier tokens are kept, and each token is a forward pass of itself alone. Else it is one of a whole window.
+
+Both ways see the same tokens, and so make the same text: as many as fit into a window. When it is full, it begins anew
+with its last half, whose keys and values are computed again, since their places are others. The kernels of attention,
+norms and functions leave the same bits, however many tokens are beside. So do our own products on cpu; those of oneDNN,
+NumPy and cuBLAS may add in another order for one row than for many. There, scores may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -16,14 +20,18 @@ import numpy as np
 from minidnn.data.random import fractions
 from minidnn.data.tokens import MOST
 from minidnn.errors import InvalidInput
+from minidnn.jobs.setting import Setting
+from minidnn.layers.base import PLACES
 from minidnn.nets.graph import Node
 from minidnn.nets.net import Net
+from minidnn.nets.placed import fed, keeps, placed
 from minidnn.nets.scores import scored
 from minidnn.schema import LayerParameter
 from minidnn.schema.sources import TOKENS
 from minidnn.training.session import Session
 
 BYTES = 256  # classes of a text
+FEW = 64  # tokens of a step before the last one of a window that begins
 
 
 @dataclass(frozen=True)
@@ -93,31 +101,114 @@ class Generator:
         assert classes is not None
         labels, merged = {b.name for b in loss.bottoms[1:]}, loss.layer.type == "InnerProductWithLoss"
         kept = [n for n in graph.layers if n is not loss and labels.isdisjoint(b.name for b in n.bottoms)]
-        layers = [_fed(data, window) if n is data else _everywhere(n.layer.spec) for n in kept]
+        top = data.tops[0].name
+        layers = [fed(data.name, top, window) if n is data else _everywhere(n.layer.spec) for n in kept]
         scores = f"{loss.name}_scores" if merged else loss.bottoms[0].name
         layers += [_everywhere(scored(loss.layer.spec, scores))] if merged else []
         axis = -1 if merged else loss.layer.param.axis
-        made = net.with_layers(layers)
-        return cls(made, data.tops[0].name, scores, axis, window, classes, source.startswith("text:"))
+        return cls(net.with_layers(layers), top, scores, axis, window, classes, source.startswith("text:"))
 
-    def go_on(self, session: Session, begun: Sequence[int], count: int, sampling: Sampling) -> Iterator[int]:
+    def opened(self, setting: Setting, cached: bool = True) -> Writer:
+        """The net on a device, ready to go on; a Writer is closed like a Session.
+
+        setting: how it is run; `keep` has the scores
+        cached:  whether keys and values are kept from token to token
+
+        Raises Mixing (nets/placed.py) if they are to be kept, and the net has to see its whole window."""
+        if not cached:
+            return Whole(self, Session(self.net, setting=setting))
+        nets = [placed(self.net, self.tokens, 1)]
+        few = min(FEW, self.window)
+        nets += [placed(self.net, self.tokens, few, head=False)] if keeps(self.net) else []
+        return Cached(self, Session(nets[0], tests=nets, setting=setting), few if len(nets) > 1 else 0)
+
+
+class Writer:
+    """A Generator whose net is loaded; its subclasses say how the scores of the next token are made."""
+
+    def __init__(self, generator: Generator, session: Session) -> None:
+        self.generator, self.session = generator, session
+        self._first = 0  # of all tokens, the one where the window begins
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
+
+    def go_on(self, begun: Sequence[int], count: int, sampling: Sampling) -> Iterator[int]:
         """So many tokens that follow those that it has begun with. Raises InvalidInput if these are none, or are no
         tokens of the net."""
-        if not begun or not all(0 <= t < self.classes for t in begun):
-            raise InvalidInput(f"expected at least one token to go on from, each from 0 to {self.classes - 1}")
-        seen = list(begun)
+        made, seen = self.generator, list(begun)
+        if not begun or not all(0 <= t < made.classes for t in begun):
+            raise InvalidInput(f"expected at least one token to go on from, each from 0 to {made.classes - 1}")
+        self._begin(max(0, len(seen) - made.window))
         for number in range(count):
-            last = seen[-self.window :]
-            window = np.zeros((1, self.window), np.int32)
-            window[0, : len(last)] = last
-            made = session.forward({self.tokens: window})[self.scores]
-            scores = np.moveaxis(made, self.axis, -1).reshape(self.window, -1)[len(last) - 1]
+            if len(seen) - self._first > made.window:
+                self._begin(len(seen) - max(1, made.window // 2))
+            scores = self._scores(seen[self._first :])
             if not np.isfinite(scores).all():
                 raise InvalidInput(
                     f"the net's scores behind token {len(seen)} are not finite: its values are too large"
                 )
-            seen.append(sampling.draw(scores[: BYTES if self.text else None], number))
+            seen.append(sampling.draw(scores[: BYTES if made.text else None], number))
             yield seen[-1]
+
+    def _begin(self, first: int) -> None:
+        """The window begins at this one of all tokens."""
+        self._first = first
+
+    def _scores(self, window: Sequence[int]) -> np.ndarray:
+        """The scores (classes,) of the token behind these."""
+        raise NotImplementedError
+
+    def _run(self, program: str, tokens: Sequence[int], place: int = 0) -> None:
+        """Run a program on tokens from a place of the window on; zeros fill up what is left."""
+        for tensor in self.session.programs[program].inputs:
+            values = np.zeros(tensor.shape, np.int32)
+            if tensor.name == PLACES:
+                values += np.arange(place, place + tensor.size, dtype=np.int32)
+            else:
+                values.flat[: len(tokens)] = tokens
+            self.session.machine.write(tensor, values, program)
+        self.session.step(program)
+
+    def _row(self, token: int) -> np.ndarray:
+        """The scores that TEST made behind one of its tokens."""
+        made = np.moveaxis(self.session.read(self.generator.scores, "TEST"), self.generator.axis, -1)
+        return made.reshape(-1, made.shape[-1])[token]
+
+
+class Whole(Writer):
+    """Each token is a forward pass of a whole window, which is filled up behind its end; no token before sees that."""
+
+    def _scores(self, window: Sequence[int]) -> np.ndarray:
+        self._run("TEST", window)
+        return self._row(len(window) - 1)
+
+
+class Cached(Writer):
+    """Keys and values are kept, and so each token is a forward pass of itself alone, by TEST. TEST1 has the tokens
+    before the last one of a window that begins, `few` at a time and without the head; 0: nothing is kept of them."""
+
+    def __init__(self, generator: Generator, session: Session, few: int) -> None:
+        super().__init__(generator, session)
+        self._few = few
+        self._there = 0  # tokens of the window whose keys and values are kept
+
+    def _begin(self, first: int) -> None:
+        super()._begin(first)
+        self._there = 0
+
+    def _scores(self, window: Sequence[int]) -> np.ndarray:
+        last = len(window) - 1
+        while self._few and self._there < last:
+            place = min(self._there, self.generator.window - self._few)
+            self._run("TEST1", window[place : min(place + self._few, last)], place)
+            self._there = min(place + self._few, last)
+        self._run("TEST", window[last:], last)
+        self._there = last + 1
+        return self._row(0)
 
 
 def _tokens(node: Node) -> str:
@@ -129,13 +220,6 @@ def _tokens(node: Node) -> str:
 def _everywhere(layer: LayerParameter) -> LayerParameter:
     """The layer in all phases."""
     return layer.model_copy(update={"include": (), "exclude": ()})
-
-
-def _fed(data: Node, length: int) -> LayerParameter:
-    """An Input of one window in place of the Data layer."""
-    shape = {"shape": [{"dim": [1, length]}]}
-    top = data.tops[0].name
-    return LayerParameter.model_validate({"name": data.name, "type": "Input", "top": [top], "input_param": shape})
 
 
 def tokens_of(text: str, classes: int, of_text: bool) -> list[int]:

@@ -146,3 +146,26 @@ def test_a_net_that_looks_ahead_is_refused(learnt, monkeypatch, capsys):
     (learnt / "ahead.yaml").write_text(text.replace("causal: true", "causal: false"))
     said = told(capsys, "ahead.yaml", "--weights", "text_iter_60.safetensors", "--prompt", "a", code=2).err
     assert "layer attention: a token sees those behind it" in said
+
+
+def test_without_the_cache_the_text_is_the_same(learnt, monkeypatch, capsys):
+    monkeypatch.chdir(learnt)
+    capsys.readouterr()
+    given = ("text.yaml", "--weights", "text_iter_60.safetensors", "--prompt", "cde", "--count", "21", "--seed", "4")
+    with_it, without = told(capsys, *given), told(capsys, *given, "--no-cache")
+    assert with_it.out == without.out and "21 tokens, " in with_it.err and " tokens/s" in without.err
+    documents = [json.loads(told(capsys, *given, *more, "--json").out) for more in ((), ("--no-cache",))]
+    assert [d["cached"] for d in documents] == [True, False] and all(d["seconds"] > 0 for d in documents)
+
+
+def test_a_net_that_cannot_have_a_cache_says_so(learnt, monkeypatch, capsys):
+    monkeypatch.chdir(learnt)
+    capsys.readouterr()
+    text = (learnt / "text.yaml").read_text().replace("bottom: [sum, label]", "bottom: [mixed, label]")
+    mixed = "- {name: mixed, type: Softmax, bottom: sum, top: mixed, softmax_param: {axis: 1}}\n"
+    text = text.replace("bottom: [ip, label]", "bottom: [ip, label]").replace("- {name: loss", f"{mixed}- {{name: loss")
+    (learnt / "mixed.yaml").write_text(text)
+    given = ("mixed.yaml", "--weights", "text_iter_60.safetensors", "--prompt", "cde", "--count", "3", "--json")
+    said = told(capsys, *given)
+    assert "layer mixed (Softmax): it mixes tokens" in said.err and not json.loads(said.out)["cached"]
+    assert "no keys and values are kept, and each token is a whole window" in " ".join(said.err.split())
