@@ -59,7 +59,9 @@ class Lines:
             yield "Optimization stopped early." if event.interrupted else "Optimization Done."
 
     def _step(self, event: Step) -> Iterator[str]:
-        speed = f"{self.steps / self.seconds:.4g} iter/s, {self.images / self.seconds:.4g} images/s"
+        samples = self.solver.session.counted("TRAIN")
+        each = self.images * samples.each / self.seconds
+        speed = f"{self.steps / self.seconds:.4g} iter/s, {each:.4g} {samples.name}/s"
         self.steps, self.images, self.seconds = 0, 0, 0.0
         yield from (f"    {what}: {value:.6g}" for what, value in event.debug.items())
         yield f"Iteration {event.iteration} ({speed}), loss = {event.smoothed:.6g}"
@@ -156,17 +158,17 @@ class Log:
 
 
 class Bar:
-    """A progress bar on a terminal, with loss, learning rate, images per second and memory; log lines scroll above."""
+    """A progress bar on a terminal, with loss, learning rate, samples per second and memory; log lines scroll above."""
 
     def __init__(self, solver: Solver, stream: Any) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.solver, self.lines = solver, Lines(solver)
+        self.solver, self.lines, self.samples = solver, Lines(solver), solver.session.counted("TRAIN")
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}"), TextColumn("lr {task.fields[rate]}"),
-            TextColumn("{task.fields[speed]} images/s"), TextColumn("{task.fields[memory]}"),
+            TextColumn(f"{{task.fields[speed]}} {self.samples.name}/s"), TextColumn("{task.fields[memory]}"),
             TimeRemainingColumn(), console=Console(file=stream),
         )  # fmt: skip
         self.task = self.progress.add_task(
@@ -192,7 +194,7 @@ class Bar:
             self.images, self.seconds = 0.95 * self.images + event.images, 0.95 * self.seconds + event.seconds
             self.progress.update(
                 self.task, description=self._epoch(), completed=event.iteration + 1, loss=f"{event.smoothed:.4f}",
-                rate=f"{event.rate:.3g}", speed=rate(self.images / self.seconds),
+                rate=f"{event.rate:.3g}", speed=rate(self.images * self.samples.each / self.seconds),
             )  # fmt: skip
         for line in self.lines(event):
             self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)

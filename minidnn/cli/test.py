@@ -81,11 +81,12 @@ def run(args: argparse.Namespace) -> int:
         table.dump(document)
     else:
         for i, result in enumerate(found):
+            samples = session.counted(result.program)
             if len(found) > 1:
                 say(f"Test net #{i}")
             for name, value in result.outputs.items():
                 say(f"{name} = {value:.6g}")
-            say(f"{result.images} images in {result.seconds:.3g} s")
+            say(f"{result.images * samples.each} {samples.name} in {result.seconds:.3g} s")
             if result.confusion:
                 confusion.show(result.confusion)
     return 0

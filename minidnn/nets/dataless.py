@@ -10,6 +10,7 @@ from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape, Shapes
 from minidnn.layers.source import Data, Input
 from minidnn.schema import LayerParameter, NetParameter
+from minidnn.schema.sources import WINDOWS
 
 
 def with_shapes(parameter: NetParameter, shapes: Mapping[str, Shape], batch: int | None = None) -> NetParameter:
@@ -116,5 +117,8 @@ def remedies(parameter: NetParameter, shapes_of: Shapes) -> Iterator[tuple[str, 
         param, change = getattr(layer, str(kind.field_name)), layer.transform_param
         channels = len(change.mean_value) if len(change.mean_value) > 1 else 1 if _grey(layer) else "C"
         images = issubclass(kind, Data)
+        if images and WINDOWS.match(getattr(param, "source", "")):
+            yield layer.top[0], f"{param.batch_size},T"
+            continue
         for top in layer.top[:1] if images else (top for top in layer.top if top != "label"):
             yield top, f"{param.batch_size},{f'{channels},H,W' if images else 'K'}"

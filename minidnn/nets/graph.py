@@ -20,6 +20,7 @@ from minidnn.layers.fillers import check_fill
 from minidnn.nets.sharing import Sharing
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
+from minidnn.schema.sources import TOKENS
 from minidnn.visible import visible
 
 Readers = dict[str, list[tuple[LayerParameter, int]]]
@@ -93,6 +94,17 @@ class Graph:
                 if blob.tensor.role is Role.LABEL:
                     uses[blob.tensor] = uses.get(blob.tensor, True) and node.layer.labels == i > 0
         return frozenset(t for t, only in uses.items() if only)
+
+    @property
+    def windows(self) -> dict[Tensor, Tensor]:
+        """The tokens behind those of each window, by these, of the layers that give tokens."""
+        found = (n for n in self.layers if n.layer.source and TOKENS.match(getattr(n.layer.param, "source", "")))
+        return {n.tops[0].tensor: n.tops[-1].tensor for n in found}
+
+    @property
+    def tokens(self) -> int | None:
+        """The tokens of a sample; None: no layer gives tokens."""
+        return next((t.size // t.shape[0] for t in self.windows), None)
 
     @property
     def constants(self) -> list[str]:

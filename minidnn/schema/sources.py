@@ -15,6 +15,8 @@ WORKERS = 256  # processes of one layer, at most
 Workers = Annotated[int, Field(ge=0, le=WORKERS)]
 TOKENS = re.compile(r"(synthetic_tokens:|(?:tokens|text):.*:length=)(\d+)")  # up to a window's length
 
+WINDOWS = re.compile(r"(synthetic_tokens|tokens|text):")  # what sources of tokens begin with
+
 
 class InputParameter(Message):
     shape: Repeated[BlobShape] = field(1, ())

@@ -36,8 +36,8 @@ def evaluate(
     program: str = "TEST",
     confusion: bool = False,
 ) -> Tested | None:
-    """A TEST net's outputs of one number, averaged over batches; and its loss, if the program computes it. Each of
-    several ranks runs some of the batches, and all of them get the result of all batches.
+    """A TEST net's outputs of one number, averaged over batches, and what follows from them; and its loss, if the
+    program computes it. Each of several ranks runs some of the batches, and all of them get the result of all batches.
 
     batches:   how many, from the first sample on; None: enough to show every sample
     iteration: the number of training iterations so far, for the result and for errors
@@ -80,7 +80,7 @@ def evaluate(
                 sums[name] = sums.get(name, 0.0) + value
     return Tested(
         iteration,
-        {name: value / batches for name, value in sums.items()},
+        session.told(program, {name: value / batches for name, value in sums.items()}),
         sum(one.images for one in parts),
         perf_counter() - began,
         program,

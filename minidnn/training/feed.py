@@ -20,12 +20,14 @@ from minidnn.programs.raw import raw_inputs
 
 @dataclass(frozen=True)
 class Reader:
-    """A layer that reads labels: the number of classes that they must stay below, apart from `ignored`."""
+    """A layer that reads labels: the number of classes that they must stay below, apart from `ignored`. `what`: what
+    one is called."""
 
     layer: str
     classes: int
     ignored: int | None
     place: str
+    what: str = "label"
 
     def wrong(self, labels: np.ndarray) -> np.ndarray:
         """Where labels name no class, bool in their shape."""
@@ -35,12 +37,13 @@ class Reader:
 
 def readers(graph: Graph, tensor: Tensor) -> list[Reader]:
     """The layers that read this tensor as labels, if they take not just any."""
-    result = []
+    result, windows = [], graph.windows
+    what = "token" if tensor in (*windows, *windows.values()) else "label"
     for node in graph.layers:
         at = node.layer.labels
         known = node.layer.classes([b.tensor.shape for b in node.bottoms])
         if known is not None and at is not None and node.bottoms[at].tensor == tensor:
-            result.append(Reader(node.name, known, node.layer.ignored, node.place))
+            result.append(Reader(node.name, known, node.layer.ignored, node.place, what))
     return result
 
 
@@ -70,7 +73,9 @@ class Feed:
         for reader in result.get(label, ()) if label else ():
             highest = loader.dataset.highest(reader.ignored)
             if highest >= reader.classes:
-                what = f"label {highest} occurs, but layer {reader.layer} gets {reader.classes} scores per sample"
+                what = (
+                    f"{reader.what} {highest} occurs, but layer {reader.layer} gets {reader.classes} scores per sample"
+                )
                 raise DataError(f"{reader.place}: {name}: {what}")
         return cls(loader, data, label, result, names)
 
@@ -124,10 +129,8 @@ class Feed:
         wrong = reader.wrong(labels)
         if wrong.any():
             k = int(np.argwhere(wrong)[0][0])
-            raise DataError(
-                f"{self.name}: label {labels[wrong][0]} of sample {self._sample(position, k)} names none of the "
-                f"{reader.classes} classes of layer {reader.layer}"
-            )
+            what = f"{reader.what} {labels[wrong][0]} of sample {self._sample(position, k)}"
+            raise DataError(f"{self.name}: {what} names none of the {reader.classes} classes of layer {reader.layer}")
 
     def _sample(self, position: int, k: int) -> int:
         """The index in the dataset of the k-th sample of a batch."""

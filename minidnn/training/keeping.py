@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from minidnn.errors import InvalidInput, near
 from minidnn.layers.accuracy import Accuracy
+from minidnn.nets import perplexity
 from minidnn.nets.graph import Graph
 from minidnn.training.best import HIGHEST, LOWEST, OBJECTIVE, Best
 from minidnn.training.events import Tested
@@ -102,7 +103,7 @@ class Keeping:
 
 def _way(graph: Graph, output: str) -> str:
     """Whether the highest or the lowest value of this output is the best; "" if nothing says so."""
-    if output == OBJECTIVE:
+    if output == OBJECTIVE or output in perplexity.losses(graph):
         return LOWEST
     node, i = next((n, i) for n in reversed(graph.layers) for i, b in enumerate(n.tops) if b.name == output)
     if isinstance(node.layer, Accuracy):

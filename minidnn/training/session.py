@@ -27,13 +27,15 @@ from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.execution.trial import Unfit, refusals
 from minidnn.memory.policies.check import looking_longer
-from minidnn.nets.graph import Blob
+from minidnn.nets import perplexity
+from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Role, Tensor
 from minidnn.programs.build import TRAINING, executable, last, named
 from minidnn.programs.ranks import KEPT
 from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
 from minidnn.programs.spec import TrainSpec
+from minidnn.results.counted import Counted, counted
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
@@ -269,7 +271,7 @@ class Session:
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
         wanted = set(self.programs[program].outputs)
-        graph = self.graphs["TRAIN" if program in TRAINING else program]
+        graph = self._graph(program)
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:
@@ -278,9 +280,22 @@ class Session:
         told = [(_told(b), self.machine.read(b.tensor, program)) for b in self.outputs(program) if _told(b)]
         return {name: float(value) for names, values in told for name, value in zip(names, values, strict=True)}
 
+    def told(self, program: str, scalars: Mapping[str, float]) -> dict[str, float]:
+        """The outputs of one number with what follows from them: the perplexity of a net of tokens."""
+        return {**scalars, **perplexity.of(self._graph(program), scalars)}
+
     def scalar_names(self, program: str) -> list[str]:
-        """The names of the outputs that `scalars` gives, in their order."""
-        return [name for b in self.outputs(program) for name in _told(b)]
+        """The names of the outputs that `told` gives, in their order."""
+        names = [name for b in self.outputs(program) for name in _told(b)]
+        given = perplexity.losses(self._graph(program)).items()
+        return [*names, *(name for name, (blob, _) in given if blob in names)]
+
+    def counted(self, program: str) -> Counted:
+        """What is counted of the program's samples."""
+        return counted(self._graph(program).tokens)
+
+    def _graph(self, program: str) -> Graph:
+        return self.graphs["TRAIN" if program in TRAINING else program]
 
     def tells_objective(self, program: str) -> bool:
         """Whether the program computes its objective: as TRAIN does; others with `test_loss`, if they have a loss."""

@@ -256,7 +256,7 @@ class Solver:
             raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
         if self.prefix and (p.snapshot or p.snapshot_after_train or self._keeping.goal):
             self._check_end()
-        logged = self._logs.opened(self.iteration, columns(self.session))
+        logged = self._logs.opened(self.iteration, columns(self.session), self.session.counted)
         with logged as log, contextlib.closing(self._events()) as events:
             for event in events:
                 try:
@@ -392,7 +392,7 @@ class Solver:
         self._losses.append(loss)
         smoothed = math.fsum(self._losses) / len(self._losses)
         self.iteration += 1
-        outputs = self.session.scalars("TRAIN")
+        outputs = self.session.told("TRAIN", self.session.scalars("TRAIN"))
         debug = watch.values() if watch else {}
         return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced, debug)
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from minidnn.errors import Failed, InvalidInput
+from minidnn.results.counted import Counted
 from minidnn.training.events import Event
 from minidnn.training.logs import lines, tensorboard
 from minidnn.training.logs.lines import LineLog
@@ -44,17 +45,20 @@ class Logs:
             raise InvalidInput(f"tensorboard {self._folder}: {why}")
 
     @contextmanager
-    def opened(self, iteration: int, columns: Sequence[str]) -> Iterator[Callable[[Event], None]]:
+    def opened(
+        self, iteration: int, columns: Sequence[str], samples: Callable[[str], Counted]
+    ) -> Iterator[Callable[[Event], None]]:
         """A function that writes an event to all logs of a run.
 
         iteration: where the run begins
         columns:   the names of all its curves
+        samples:   what is counted of a program's samples
 
         Raises LogError, as the function does, and InvalidInput for a file of a run with other curves."""
         opened: list[tuple[Path, LineLog | EventFile]] = []
 
         def write(event: Event) -> None:
-            result = record(event, self._epoch)
+            result = record(event, self._epoch, samples)
             for path, log in opened:
                 with _log_errors(path):
                     log(result)
