@@ -1,6 +1,7 @@
 """GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), in its four sizes.
 
-The table of tokens is the head, too. Positions have a table of their own, as long as a window.
+The table of tokens is the head, too. Positions have a table of their own, as long as a window. The sources give made-up
+tokens; `source`, such as `tokens:FILE.bin:length=1024`, reads your own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ class GPT2(Net):
 
     def define(
         self, batch: int = 4, seq: int = 1024, width: int = 768, blocks: int = 12, heads: int = 12,
-        vocabulary: int = 50257, dropout: float = 0.1,
+        vocabulary: int = 50257, dropout: float = 0.1, source: str = "",
     ) -> None:  # fmt: skip
-        tokens, label = windows(batch, seq, vocabulary)
+        tokens, label = windows(batch, seq, vocabulary, source)
         x = embedded(tokens, TABLE, vocabulary, width)
         x = L.Bias(x, name="positions", axis=1, num_axes=2, filler=SMALL)
         x = dropped(x, "drop", dropout)

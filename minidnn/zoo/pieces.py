@@ -29,10 +29,12 @@ def cifar(batch: int) -> tuple[Top, Top]:
     return L.Data(name="data", source="synthetic:3x32x32:classes=10", batch_size=batch)
 
 
-def windows(batch: int, seq: int, vocabulary: int, **change: Any) -> tuple[Top, Top]:
-    """(tokens, labels): made-up windows of `seq` token ids, and the ids that follow them. `tokens:FILE.bin:length=1024`
-    as the `source` line reads your own. change: fields of `transform_param`"""
-    source = f"synthetic_tokens:{seq}:classes={vocabulary}"
+def windows(batch: int, seq: int, vocabulary: int, source: str = "", **change: Any) -> tuple[Top, Top]:
+    """(tokens, labels): windows of token ids, and the ids that follow them.
+
+    source: such as `tokens:FILE.bin:length=1024`; without one, made-up windows of `seq` ids
+    change: fields of `transform_param`"""
+    source = source or f"synthetic_tokens:{seq}:classes={vocabulary}"
     return L.Data(name="data", source=source, batch_size=batch, **change)
 
 
