@@ -17,8 +17,7 @@ class Llama(Net):
 
     def define(
         self, batch: int = 1, seq: int = 2048, width: int = 2048, blocks: int = 16, heads: int = 32, kv_heads: int = 8,
-        mlp: int = 8192, vocabulary: int = 128256, base: float = 500000.0, tied: bool = True,
-        source: str = "",
+        mlp: int = 8192, vocabulary: int = 128256, base: float = 500000.0, tied: bool = True, source: str = "",
     ) -> None:  # fmt: skip
         depth = width // heads
         tokens, label = windows(batch, seq, vocabulary, source)
