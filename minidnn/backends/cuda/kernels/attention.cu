@@ -1,41 +1,18 @@
 // Attention: y = softmax(scale * q k') v for each head, in bytes that grow with the tokens, never with their square.
 //
-// A block takes TILE queries, or of dk and dv TILE keys, and meets TILE of the others at a time, with 16 x 16 threads as
-// in matmul.cu: a thread has 4 rows of a tile, 16 apart, and 4 of its columns. A product's result has COLUMNS columns a
-// thread. Forward keeps a running maximum and sum of each query (FlashAttention-2), and leaves the logarithm of the sum.
-// Backward computes the probabilities again from that, once for dq and once for dk and dv: so no block adds to what
-// another one writes, and all sums have a fixed order.
+// A block takes TILE queries, or of dk and dv TILE keys, and meets TILE of the others at a time (tiles.cuh). A product's
+// result has COLUMNS columns a thread. Forward keeps a running maximum and sum of each query (FlashAttention-2), and
+// leaves the logarithm of the sum. Backward computes the probabilities again from that, once for dq and once for dk and
+// dv: so no block adds to what another one writes, and all sums have a fixed order.
 
-#include "philox.cuh"
+#include "attention.cuh"
+#include "tiles.cuh"
 
-constexpr int TILE = 64, DEPTH = 16, EACH = 4, SIDE = TILE / EACH, THREADS = SIDE * SIDE, WIDEST = 256;
-
-struct Geometry {
-    int64 items;          // blocks of work
-    int queries, keys, heads, kv_heads, depth;
-    int q_pitch, kv_pitch;  // values from token to token of q, k and v, and of their gradients
-    int causal, window;     // window 0: all are seen
-    float scale;
-    uint32 key, seed_low, seed_high, limit;  // limit 0: nothing is dropped
-    float kept;
-    int place;  // of the first query, among the keys
-};
-
-// Rows of a head, one for each token.
-template <class P>
-struct Rows {
-    P* p;
-    int64 pitch;
-    int count;
-};
-
-struct Me {
-    int row, column;  // this thread's first ones of a tile
-    __device__ Me() : row(threadIdx.x / SIDE), column(threadIdx.x % SIDE) {}
-};
+static_assert(ROWS == TILE);
+constexpr int WIDEST = 256;
 
 // Fills pool[d][i] with rows [first, first + TILE) and numbers [from, from + DEPTH) of each; 0 beyond both.
-__device__ inline void fill(float (&pool)[DEPTH][TILE + 1], Rows<const T> m, int first, int from, int depth) {
+__device__ inline void fill(Slice& pool, Rows<const T> m, int first, int from, int depth) {
     for (int e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
         int i = e / DEPTH, d = e % DEPTH;
         bool there = first + i < m.count && from + d < depth;
@@ -44,7 +21,7 @@ __device__ inline void fill(float (&pool)[DEPTH][TILE + 1], Rows<const T> m, int
 }
 
 struct Shared {
-    float left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];  // one more than a row: no bank conflicts
+    Slice left, right;
     float tile[TILE][TILE + 1], each[TILE][SIDE + 1];
     float rows[DEPTH][WIDEST];
 };
@@ -52,28 +29,12 @@ struct Shared {
 // sum = a b', for rows of a from `row` on and rows of b from `column` on.
 __device__ inline void multiply(Shared& s, Rows<const T> a, int row, Rows<const T> b, int column, int depth,
                                 float (&sum)[EACH][EACH]) {
-    Me me;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-#pragma unroll
-        for (int j = 0; j < EACH; j++) sum[i][j] = 0;
+    clear(sum);
     for (int from = 0; from < depth; from += DEPTH) {
         fill(s.left, a, row, from, depth);
         fill(s.right, b, column, from, depth);
         __syncthreads();
-#pragma unroll
-        for (int d = 0; d < DEPTH; d++) {
-            float x[EACH], w[EACH];
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                x[i] = s.left[d][me.row + i * SIDE];
-                w[i] = s.right[d][me.column + i * SIDE];
-            }
-#pragma unroll
-            for (int i = 0; i < EACH; i++)
-#pragma unroll
-                for (int j = 0; j < EACH; j++) sum[i][j] += x[i] * w[j];
-        }
+        multiply_add(s.left, s.right, sum);
         __syncthreads();
     }
 }
@@ -106,14 +67,6 @@ __device__ inline void accumulate(Shared& s, bool turned, Rows<const T> b, int f
 }
 
 template <int COLUMNS>
-__device__ inline void clear(float (&sums)[EACH][COLUMNS]) {
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) sums[i][c] = 0;
-}
-
-template <int COLUMNS>
 __device__ inline void store_rows(Rows<T> to, int first, int depth, const float (&sums)[EACH][COLUMNS], float factor) {
     Me me;
 #pragma unroll
@@ -139,74 +92,6 @@ __device__ inline void across(Shared& s, float (&value)[EACH], F f) {
     }
     __syncthreads();
 }
-
-__device__ inline bool seen(const Geometry& g, int query, int key) {
-    int away = query + g.place - key;
-    if (query >= g.queries || key >= g.keys || (g.causal && away < 0)) return false;
-    return !g.window || (away < g.window && -away < g.window);
-}
-
-// Of the blocks of TILE keys (or queries), the first that some of the TILE queries (or keys) from `first` on meet, and
-// what is behind the last.
-struct Range {
-    int low, high;
-};
-__device__ inline Range keys_of(const Geometry& g, int first) {
-    int from = first + g.place, to = from + TILE;  // the keys at the queries' places
-    int low = g.window ? from - g.window + 1 : 0;
-    int high = g.causal ? to : g.window ? to + g.window - 1 : g.keys;
-    return {low < 0 ? 0 : low / TILE * TILE, high < g.keys ? high : g.keys};
-}
-__device__ inline Range queries_of(const Geometry& g, int first) {
-    int from = first - g.place, to = from + TILE;
-    int low = g.causal ? from : g.window ? from - g.window + 1 : 0;
-    int high = g.window ? to + g.window - 1 : g.queries;
-    return {low < 0 ? 0 : low / TILE * TILE, high < g.queries ? high : g.queries};
-}
-
-// Without dropout `iteration` is any other tensor.
-__device__ inline uint32 now_of(const void* iteration) { return (uint32)*(const int64*)iteration; }
-
-__device__ inline float factor(const Geometry& g, uint32 iteration, int64 row, int key) {
-    if (!g.limit) return 1;
-    Words w = philox(row * ((g.keys + 3) / 4) + key / 4, iteration, g.key, g.seed_low, g.seed_high);
-    uint32 word = key % 4 < 2 ? (key % 4 ? w.v[1] : w.v[0]) : (key % 4 == 2 ? w.v[2] : w.v[3]);
-    return word >= g.limit ? g.kept : 0.0f;
-}
-
-// What a block works on: a head of a sample, and the first of TILE rows.
-struct Item {
-    int64 sample;
-    int head, kv_head, first;
-    int64 row;  // of the first query of the head, among all
-
-    __device__ Item(const Geometry& g, int64 i, int heads, int rows) {
-        int blocks = (rows + TILE - 1) / TILE;
-        int64 line = quotient(i, blocks);
-        first = (blocks - 1 - (int)remainder(i, blocks, line)) * TILE;  // of a causal one, those with most keys first
-        sample = quotient(line, heads);
-        of(g, (int)remainder(line, heads, sample));
-    }
-    __device__ void of(const Geometry& g, int which) {
-        head = which, kv_head = which / (g.heads / g.kv_heads), row = (sample * g.heads + head) * g.queries;
-    }
-    template <class P>
-    __device__ Rows<P> queries(const Geometry& g, P* q) const {
-        return {q + sample * g.queries * g.q_pitch + head * g.depth, g.q_pitch, g.queries};
-    }
-    template <class P>
-    __device__ Rows<P> tops(const Geometry& g, P* y) const {
-        int64 pitch = (int64)g.heads * g.depth;
-        return {y + sample * g.queries * pitch + head * g.depth, pitch, g.queries};
-    }
-    template <class P>
-    __device__ Rows<P> keys(const Geometry& g, P* k) const {
-        return {k + sample * g.keys * g.kv_pitch + kv_head * g.depth, g.kv_pitch, g.keys};
-    }
-    __device__ int64 of_query(const Geometry& g, int query) const {  // its place in lse
-        return (sample * g.queries + query) * g.heads + head;
-    }
-};
 
 template <int COLUMNS>
 __device__ inline void attend(const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps,
@@ -382,15 +267,6 @@ __device__ inline void to_keys(const T* q, const T* k, const T* v, const float* 
         if (wants_k) store_rows(it.keys(g, dk), it.first, g.depth, of_k, g.scale);
     }
 }
-
-#define SIZES                                                                                                          \
-    int64 items, int queries, int keys, int heads, int kv_heads, int depth, int q_pitch, int kv_pitch, int causal,     \
-        int window, float scale, uint32 key, uint32 seed_low, uint32 seed_high, uint32 limit, float kept
-#define GEOMETRY                                                                                                       \
-    Geometry {                                                                                                         \
-        items, queries, keys, heads, kv_heads, depth, q_pitch, kv_pitch, causal, window, scale, key, seed_low,         \
-            seed_high, limit, kept, keys - queries                                                                     \
-    }
 
 // For heads of at most 16 * COLUMNS numbers.
 #define KERNELS(DEEP, COLUMNS)                                                                                         \
