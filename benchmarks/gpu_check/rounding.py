@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minidnn.backends.cuda.device import OF_CUDNN
+from minidnn.backends.cuda.device import OF_CUDNN, ON_TENSOR_CORES
 from minidnn.backends.reference import KERNELS
 from minidnn.formats import HALF, usable, widened
 from minidnn.program import Op, Tensor
@@ -68,6 +68,7 @@ FLOAT32 = {
     "prelu.forward": ("r1",),
     "prelu.backward_data": ("r1",),
     "prelu.backward_filter": ("w0",),
+    "attention.forward": ("w1",),  # the logarithms of sums
     "gradient.squares": ("r1",),  # the second gradient, as Scale's are
 }
 # Kinds without any value of 16 bits: losses and statistics are computed in float32.
@@ -77,6 +78,7 @@ NEVER = {
     "batch_norm.keep",
     "batch_norm.merge_moments",
     "batch_norm.merge_sums",
+    "linear_loss.forward",
     "softmax_loss.forward",
     "softmax_loss.backward",
     "pointwise_loss.forward",
@@ -92,7 +94,12 @@ NEVER = {
     "gradient.unscale",
 }
 CASTS = ("cast.forward", "cast.backward")  # tested in both directions; with a scale (the second read) only to 16 bits
-ROUNDINGS = {"lrn.forward": 4, "lrn.backward": 4}  # kind -> half spacings of error, one for each value that it stores
+ROUNDINGS = {
+    "lrn.forward": 4,
+    "lrn.backward": 4,
+    "attention.forward": 2,
+    "attention.backward": 2,
+}  # kind -> half spacings of error, one for each value that it stores
 WINOGRAD = 4  # half spacings of error of cuDNN's kinds
 
 
@@ -107,8 +114,8 @@ class Precision:
         return f"{self.format}, TF32 allowed" if self.tf32 else self.format
 
     def of(self, kind: str) -> bool:
-        """Whether this kind is checked in this precision: with TF32 allowed, only cuDNN's kinds are."""
-        return not self.tf32 or kind in OF_CUDNN
+        """Whether this kind is checked in this precision: with TF32 allowed, only products are."""
+        return not self.tf32 or kind in OF_CUDNN or kind in ON_TENSOR_CORES
 
 
 def examples_in(precision: Precision, of: list[Example]) -> list[Example]:
@@ -149,6 +156,8 @@ def _float32(op: Op) -> tuple[str, ...]:
         return tuple(t.name for t in op.reads)
     if op.family == "recurrent":  # LSTM's cells
         return tuple(t.name for name, t in op.attrs.named(op.reads, op.writes).items() if name == "cells")
+    if op.kind == "attention.backward":  # the logarithms of sums
+        return (f"r{2 if op.attrs.packed else 4}",)
     return FLOAT32.get(op.kind, ())
 
 
@@ -175,7 +184,7 @@ def allowed(e: Example, written: Tensor, precision: Precision, launches: int = 1
     if e.exact:
         return 0.0
     cudnn = e.op.kind in OF_CUDNN
-    float32 = (TF32 if precision.tf32 else CUDNN) if cudnn else OURS
+    float32 = TF32 if precision.tf32 and (cudnn or e.op.kind in ON_TENSOR_CORES) else CUDNN if cudnn else OURS
     if e.op.family == "recurrent" and precision.format in HALF:  # a step goes on with what the one before has stored
         return 2 * e.op.reads[0].shape[0] * HALF_SPACING[precision.format] + float32
     if written.dtype not in HALF:

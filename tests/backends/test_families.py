@@ -13,7 +13,7 @@ import pytest
 import minidnn.backends
 from minidnn.backends import cuda
 from minidnn.backends.cpu import native, onednn
-from minidnn.backends.cuda.device import OF_CUDNN
+from minidnn.backends.cuda.device import OF_CUDNN, ON_TENSOR_CORES
 from minidnn.backends.families import FAMILIES
 from minidnn.backends.reference import KERNELS
 from minidnn.costs import host
@@ -26,9 +26,12 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
     "reference": KERNELS,
     "cpu.onednn": onednn.KINDS,
     "cpu.native": {**native.FIRST, **native.MORE},
-    "cuda": {**cuda.KINDS, **OF_CUDNN},
+    "cuda": {**ON_TENSOR_CORES, **cuda.KINDS, **OF_CUDNN},
 }
-TABLES = dict.fromkeys(WHOLE, ("KINDS",)) | {"cpu.native": ("FIRST", "MORE"), "cuda": ("KINDS", "OF_CUDNN")}
+TABLES = dict.fromkeys(WHOLE, ("KINDS",)) | {
+    "cpu.native": ("FIRST", "MORE"),
+    "cuda": ("KINDS", "ON_TENSOR_CORES", "OF_CUDNN"),
+}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
 OURS = dict.fromkeys(
     (
@@ -63,6 +66,7 @@ OTHERS = {  # folder -> its files that are no family's
         "reduction",
         "rows",
         "runtime",
+        "tensor_cores",
     },
 }
 SOURCES = {  # pattern of sources -> families without one, and those of other names
@@ -72,7 +76,7 @@ SOURCES = {  # pattern of sources -> families without one, and those of other na
     ),
     "cuda/kernels/*.cu": (
         {"convolution", "inner_product", "bias", "linear_loss"},
-        {"reduction"},
+        {"reduction", "tensor_matmul", "tensor_attention"},
     ),  # by cuDNN, and in others' files
 }
 

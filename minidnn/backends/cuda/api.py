@@ -19,6 +19,8 @@ from minidnn.backends.cuda.packages import CudaUnavailable, nccl
 
 NOT_READY = 600  # cudaErrorNotReady: work is still running
 NAP = 2e-5  # seconds between two looks at it
+FREE_SHARED = 48 << 10  # bytes of a block's shared memory that need no leave
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of the graph that records the event when it runs
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # CUhostFn
 Call = Callable[[], object]
@@ -275,6 +277,8 @@ class CupyApi:
         cells = [np.array(a) for a in arguments]
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*(c.ctypes.data for c in cells))
         launch, at = self.driver.launchKernel, ctypes.addressof(pointers)
+        if shared > FREE_SHARED:
+            self.driver.funcSetAttribute(function, MAX_DYNAMIC_SHARED, shared)
 
         def call(_alive: object = (cells, pointers)) -> None:
             launch(function, grid, 1, 1, block, 1, 1, shared, stream, at, 0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from minidnn.backends import layout
 from minidnn.backends.choice import choose
-from minidnn.backends.cuda import by_host
+from minidnn.backends.cuda import by_host, tensor_cores
 from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.at_hand import BFLOAT16, TENSOR_CORES
 from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
@@ -30,6 +30,8 @@ from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> f(op) -> its recipes, best first, by our own kernels
 KINDS = joined("minidnn.backends.cuda", "KINDS")
+# kind -> f(op) -> further recipes, better ones, for cards whose tensor cores multiply the op's format
+ON_TENSOR_CORES = joined("minidnn.backends.cuda", "ON_TENSOR_CORES")
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN
 OF_CUDNN = joined("minidnn.backends.cuda", "OF_CUDNN")
 
@@ -83,7 +85,7 @@ class Planner(Device):
         problem = _problem(op)
         if problem not in self._recipes:
             if op.kind in KINDS:
-                self._recipes[problem] = KINDS[op.kind](op)
+                self._recipes[problem] = [*self._on_tensor_cores(op), *KINDS[op.kind](op)]
             elif op.kind in OF_CUDNN:
                 self._recipes[problem] = self._sound(op, OF_CUDNN[op.kind](self.cudnn, op))
             else:
@@ -93,6 +95,12 @@ class Planner(Device):
                     "or use --device cpu"
                 )
         return self._recipes[problem]
+
+    def _on_tensor_cores(self, op: Op) -> list[Recipe]:
+        if op.kind not in ON_TENSOR_CORES:
+            return []
+        there = tensor_cores.multiplies(op, self.cudnn.target.capability, self.cudnn.settings.tf32)
+        return ON_TENSOR_CORES[op.kind](op) if there else []
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
         """The recipes of cuDNN that compute exactly what the op asks for. Without a GPU all are assumed to."""

@@ -1,12 +1,15 @@
-"""The softmax loss of an inner product, and its gradients: products (kernels/matmul.cu) of some rows at a time, as many
+"""The softmax loss of an inner product, and its gradients: products (matmul.py) of some rows at a time, as many
 as the op's attributes say, and the softmax loss between them (kernels/loss.cu)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from minidnn.backends.cuda import tensor_cores
 from minidnn.backends.cuda.loss import SUMMING, divisor_of, finished, rows_of
-from minidnn.backends.cuda.matmul import multiply
+from minidnn.backends.cuda.matmul import multiply, multiply_on_tensor_cores
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write
 from minidnn.backends.workspace import Space
 from minidnn.layers.matmul import MatMulAttrs
@@ -17,6 +20,15 @@ FLOAT, LABEL, NUMBER = 4, 4, 8  # bytes
 
 def forward(op: Op) -> list[Recipe]:
     """One recipe for x w label -> loss (dx) (dw)."""
+    return [_recipe(op, "default", multiply)]
+
+
+def on_tensor_cores(op: Op) -> list[Recipe]:
+    """As `forward`."""
+    return [_recipe(op, tensor_cores.NAME, multiply_on_tensor_cores)]
+
+
+def _recipe(op: Op, name: str, multiply: Callable[..., Launch]) -> Recipe:
     a, (classes, inputs) = op.attrs, op.reads[1].shape
     place = {name: i for i, name in enumerate(a.gradients, 1)}  # among the writes
     rows = op.reads[0].size // inputs
@@ -52,7 +64,8 @@ def forward(op: Op) -> list[Recipe]:
         if "dw" in place:
             of_w = MatMulAttrs(1, classes, n, inputs, True)
             steps.append(multiply(of_w, p, x, Write(place["dw"]), adds=first > 0))
-    return [scratch.recipe("default", *steps, finished(losses, found, sum(grids), divisor))]
+    return scratch.recipe(name, *steps, finished(losses, found, sum(grids), divisor))
 
 
 KINDS = {"linear_loss.forward": forward}
+ON_TENSOR_CORES = {"linear_loss.forward": on_tensor_cores}

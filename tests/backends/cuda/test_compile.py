@@ -94,6 +94,17 @@ def test_four_values_move_at_once(nvrtc, source, storage):
         assert bool(moved) != bool(scalar.search(name)), name
 
 
+@pytest.mark.parametrize("source", ["tensor_matmul", "tensor_attention"])
+@pytest.mark.parametrize(
+    ("storage", "product"), [("float", "m16n8k8.row.col.f32.tf32.tf32"), ("bf16", "m16n8k16.row.col.f32.bf16.bf16")]
+)
+def test_products_are_on_tensor_cores(nvrtc, source, storage, product):
+    """And their operands come from copies beside the arithmetic, by 16 bytes."""
+    for name, text in ptx(nvrtc, source, storage).items():
+        if name != "attention_delta":
+            assert f"mma.sync.aligned.{product}.f32" in text and "cp.async.ca.shared.global" in text, name
+
+
 @pytest.mark.parametrize("source", c.source_names())
 @pytest.mark.parametrize("storage", ["float", "bf16"])
 def test_no_kernel_keeps_an_array_in_memory(nvrtc, source, storage):

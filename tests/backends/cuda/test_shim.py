@@ -56,6 +56,29 @@ extern "C" __global__ void race(int* y) {
     own[threadIdx.x] = threadIdx.x;
     y[threadIdx.x] = own[(threadIdx.x + 1) % 8];  // without a barrier
 }
+extern "C" __global__ void shuffled(const float* x, float* y) {
+    float v = x[threadIdx.x];
+    for (int by = 1; by < 32; by *= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, by);
+    __shared__ float sums[2];
+    sums[threadIdx.x / 32] = v;
+    __syncthreads();
+    y[threadIdx.x] = sums[0] - sums[1];
+}
+extern "C" __global__ void shuffles_alone(float* y) {
+    if (threadIdx.x < 16) y[threadIdx.x] = __shfl_xor_sync(0xFFFFFFFFu, 1.0f, 1);
+}
+extern "C" __global__ void late(const float* x, float* y) {
+    __shared__ float own[64];
+    shim::copy_async(&own[threadIdx.x], &x[threadIdx.x], 4, 4);
+    shim::commit_group();
+    shim::copy_async(&own[threadIdx.x + 32], &x[threadIdx.x], 4, 0);
+    shim::commit_group();
+    shim::wait_group(1);
+    y[threadIdx.x] = own[threadIdx.x];
+    y[threadIdx.x + 32] = own[threadIdx.x + 32];
+    shim::wait_group(0);
+    y[threadIdx.x + 64] = own[threadIdx.x + 32];
+}
 #define COPY(type) \
     extern "C" __global__ void copy_##type(const type* x, type* y) { y[0] = x[0]; }
 COPY(float)
@@ -157,6 +180,21 @@ def test_a_race_shows_in_the_order_of_threads(samples):
     for falling, y in enumerate(ys):
         samples.bind("race", address(y), 1, 8, 0, bool(falling))()
     assert not np.array_equal(*ys)
+
+
+def test_a_warp_exchanges_registers_and_waits_for_no_other(samples):
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    for falling in (False, True):
+        samples.bind("shuffled", address(x, y), 1, 64, 0, falling)()
+        assert (y == x[:32].sum() - x[32:].sum()).all()
+        with pytest.raises(KernelError, match="not all 32 threads of a warp exchange registers"):
+            samples.bind("shuffles_alone", address(y), 1, 64, 0, falling)()
+
+
+def test_what_is_copied_beside_the_thread_arrives_when_it_waits(samples):
+    x, y = np.ones(32, np.float32), np.zeros(96, np.float32)
+    samples.bind("late", address(x, y), 1, 32, 0, False)()
+    assert (y[:32] == 1).all() and np.isnan(y[32:64]).all() and (y[64:] == 0).all()
 
 
 @pytest.mark.parametrize(("grid", "block", "shared"), [(0, 1, 0), (1, 0, 0), (1, 1025, 0), (1, 1, 1 << 20)])

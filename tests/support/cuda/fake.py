@@ -16,12 +16,24 @@ from functools import partial
 from random import Random
 from threading import Condition, get_ident
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
 from minidnn.backends import layout
-from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, CudnnPlan, W, X, Y
+from minidnn.backends.cuda.cudnn import (
+    BACKWARD_DATA,
+    BACKWARD_FILTER,
+    FORWARD,
+    B,
+    Convolution,
+    CudnnPlan,
+    Settings,
+    W,
+    X,
+    Y,
+)
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.reference import bound
 from minidnn.memory.execution.threads import page_aligned
@@ -416,6 +428,9 @@ def _bytes(address: int, nbytes: int) -> np.ndarray:
 class FakeCudnn:
     """A cuDNN whose convolutions are the reference's, enqueued like all work. It has two plans: with and without
     workspace."""
+
+    target = SimpleNamespace(capability=(9, 0))
+    settings = Settings(tf32=False)
 
     def __init__(self, api: FakeApi) -> None:
         self.api, self.stream = api, 0

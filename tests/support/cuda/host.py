@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.backends import cuda, layout
-from minidnn.backends.cuda.device import KINDS
+from minidnn.backends.cuda.device import KINDS, ON_TENSOR_CORES
 from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, Table, Write, storage
 from minidnn.program import Algorithm, Op, Tensor
 from tests.support.paths import ROOT
@@ -56,8 +56,9 @@ def sources() -> list[str]:
 
 
 def kinds() -> dict[str, Callable[[Op], list[Recipe]]]:
-    """The recipes of kinds that our own kernels compute; cuDNN's kinds are left out."""
-    return dict(KINDS)
+    """The recipes of kinds that our own kernels compute, on tensor cores and without; cuDNN's kinds are left out."""
+    both = {kind: lambda op, kind=kind: [*ON_TENSOR_CORES[kind](op), *KINDS[kind](op)] for kind in ON_TENSOR_CORES}
+    return {**KINDS, **both}
 
 
 def kernel_names(path: Path, options: tuple[str, ...] = ()) -> list[str]:

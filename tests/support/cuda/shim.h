@@ -2,7 +2,9 @@
 //
 // The threads of a block are coroutines of one system thread. Each runs until it ends or meets __syncthreads(), where
 // it waits until all of its block have come; a thread that ends gives its stack to the next, so that a kernel without
-// barriers costs two switches a thread. Blocks run one after another. Both run in rising or in falling order: a kernel
+// barriers costs two switches a thread. The 32 threads of a warp, which come to rest together, also wait for each other
+// where they exchange registers (a shuffle, a product on tensor cores); other warps do not wait for them there. What
+// cp.async copies arrives as late as it may: when the thread waits for it. Blocks run one after another. Both run in rising or in falling order: a kernel
 // whose bytes differ between the two has a race. Shared memory is NaN (all bits set) when a block begins.
 //
 // An error (a barrier that not all threads of a block reach, too large a block) comes back as a text.
@@ -43,6 +45,7 @@
 // All static shared variables lie in one section, which is filled with NaN before each block.
 #define __shared__ static __attribute__((section("shim_shared")))
 #define __syncthreads() shim::wait(__LINE__)
+#define __shfl_xor_sync(mask, x, by) shim::shuffle_xor(x, by, __LINE__)
 #define __ldg(p) (*(p))
 #define __ldcg(p) (*(p))
 #define __threadfence() ((void)0)
@@ -144,10 +147,23 @@ constexpr size_t PAGE = 4096, MOST_SHARED = 227 << 10;
 
 using Thunk = void (*)(void**);
 
+constexpr unsigned WARP = 32, MOST_COPIES = 512;
+
+struct Copy {  // of cp.async, not yet there
+    char* to;
+    const char* from;
+    unsigned all, some;  // bytes to write, of which so many are read; the rest becomes 0
+    unsigned group;
+};
+
 struct Fiber {
     char* stack = nullptr;  // above one page that may not be touched
     unsigned thread = 0;
     int line = 0;  // of the barrier at which it waits; 0: it has ended
+    bool within = false;  // it waits for its warp only
+    unsigned exchanges = 0;  // of registers with its warp, so far
+    unsigned copies = 0, group = 0;
+    Copy late[MOST_COPIES];
     void* fake = nullptr;  // AddressSanitizer's
 #ifdef SHIM_UCONTEXT
     ucontext_t context;
@@ -218,6 +234,7 @@ static void resume(Fiber* f) {
     current = f;
     threadIdx = {f->thread, 0, 0};
     f->line = 0;
+    f->within = false;
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(&home_fake, f->stack, STACK);
 #endif
@@ -276,18 +293,127 @@ static void fresh(Fiber* f) {
 #endif
 }
 
+// ---- what the threads of a warp do together
+
+// Registers of the threads of the warp that runs, for two exchanges: a thread may come to the next one before others
+// have read.
+static unsigned registers[2][WARP][8];
+
+// Shows this thread's registers to its warp. Returns all threads' once all have shown theirs.
+template <size_t N> static unsigned (*exchange(const unsigned (&mine)[N], int line))[8] {
+    static_assert(N <= 8);
+    unsigned (*all)[8] = registers[current->exchanges++ % 2];
+    memcpy(all[threadIdx.x % WARP], mine, sizeof mine);
+    current->line = line;
+    current->within = true;
+    to_home();
+    return all;
+}
+
+// Goes on with those of fibers [begin, end), a warp's, until none of them waits for its warp only.
+static bool settle(unsigned begin, unsigned end, bool whole) {
+    for (;;) {
+        unsigned within = 0;
+        for (unsigned i = begin; i < end; i++) within += fibers[i].line && fibers[i].within;
+        if (!within) return true;
+        for (unsigned i = begin; i < end; i++) {
+            if (whole && end - begin == WARP && fibers[i].within && fibers[i].line == fibers[begin].line) continue;
+            snprintf(message, sizeof message, "block %u: not all 32 threads of a warp exchange registers in line %d, thread %u does not",
+                     blockIdx.x, fibers[begin].line, fibers[i].thread);
+            return false;
+        }
+        for (unsigned i = begin; i < end; i++) resume(&fibers[i]);
+    }
+}
+
+inline float shuffle_xor(float x, unsigned by, int line) {
+    return shim_bits<float>(exchange({shim_bits<unsigned>(x)}, line)[threadIdx.x % WARP ^ by][0]);
+}
+inline unsigned shuffle_xor(unsigned x, unsigned by, int line) { return exchange({x}, line)[threadIdx.x % WARP ^ by][0]; }
+
+// ldmatrix.x4: blocks of 8 rows of 16 bytes, whose addresses the threads of the warp give, in order. `turned`: .trans
+inline void load_matrices(unsigned (&to)[4], const void* row, bool turned, int line) {
+    if ((uintptr_t)row % 16) {
+        fprintf(stderr, "shim: ldmatrix of an address that is no multiple of 16\n");
+        abort();
+    }
+    uint64_t address = (uint64_t)(uintptr_t)row;
+    unsigned (*all)[8] = exchange({(unsigned)address, (unsigned)(address >> 32)}, line);
+    unsigned lane = threadIdx.x % WARP;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned short pair[2];
+        for (unsigned h = 0; h < 2; h++) {
+            unsigned r = turned ? lane % 4 * 2 + h : lane / 4, c = turned ? lane / 4 : lane % 4 * 2 + h;
+            const unsigned* at = all[8 * i + r];
+            pair[h] = ((const unsigned short*)(uintptr_t)(at[0] | (uint64_t)at[1] << 32))[c];
+        }
+        memcpy(&to[i], pair, 4);
+    }
+}
+
+// mma.m16n8 of 32 bytes of each row of a and column of b: c += a b. `number(registers, i)`: the i-th number there.
+template <class N> inline void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, int each, N number, int line) {
+    unsigned (*all)[8] = exchange({a[0], a[1], a[2], a[3], b0, b1}, line);
+    unsigned lane = threadIdx.x % WARP, width = 4 * each;  // numbers of a register, and of half a row
+    float rows[2][16], columns[2][16];
+    for (unsigned k = 0; k < 2 * width; k++) {
+        unsigned half = k / width, of = k % width / each, i = k % each;
+        for (unsigned e = 0; e < 2; e++) {
+            rows[e][k] = number(all[lane / 4 * 4 + of][half * 2 + e], i);
+            columns[e][k] = number(all[(lane % 4 * 2 + e) * 4 + of][4 + half], i);
+        }
+    }
+    for (unsigned e = 0; e < 4; e++)
+        for (unsigned k = 0; k < 2 * width; k++) c[e] += rows[e / 2][k] * columns[e % 2][k];
+}
+
+inline void arrive(unsigned before) {  // all copies of the groups before that one
+    unsigned kept = 0;
+    for (unsigned i = 0; i < current->copies; i++) {
+        Copy c = current->late[i];
+        if (c.group >= before) {
+            current->late[kept++] = c;
+            continue;
+        }
+        memcpy(c.to, c.from, c.some);
+        memset(c.to + c.some, 0, c.all - c.some);
+    }
+    current->copies = kept;
+}
+inline void copy_async(void* to, const void* from, unsigned all, unsigned some) {
+    if ((uintptr_t)to % all || (some && (uintptr_t)from % all) || some > all || current->copies == MOST_COPIES) {
+        fprintf(stderr, "shim: cp.async of %u of %u bytes, from %p to %p\n", some, all, from, to);
+        abort();
+    }
+    current->late[current->copies++] = {(char*)to, (const char*)from, all, some, current->group};
+}
+inline void commit_group() { current->group++; }
+inline void wait_group(unsigned pending) { arrive(current->group > pending ? current->group - pending : 0); }
+
 static unsigned fibers_ready;  // that many have a stack and stand at the beginning of `body`, or at its end
 
 // One block. False: `message` says what went wrong, and the fibers are to be made anew.
 static bool block(unsigned threads, bool falling) {
-    unsigned waiting = 0, ended = 0;
+    unsigned waiting = 0, ended = 0, before = 0;  // the fibers of a warp's threads begin at `before`
     for (unsigned i = 0; i < threads; i++) {
         if (waiting == fibers_ready) fresh(&fibers[fibers_ready++]);
         Fiber* f = &fibers[waiting];
         f->thread = falling ? threads - 1 - i : i;
+        f->exchanges = f->copies = f->group = 0;
         resume(f);
         if (f->line) waiting++;
         else ended++;
+        if (i % WARP == WARP - 1 || i == threads - 1) {  // the last one of its warp
+            unsigned late = 0;
+            if (!settle(before, waiting, waiting - before == i % WARP + 1)) return false;
+            for (unsigned k = before; k < waiting; k++) late += !fibers[k].line;
+            ended += late;
+            if (late && late < waiting - before) {
+                snprintf(message, sizeof message, "block %u: after an exchange of registers some threads of a warp end, others wait", blockIdx.x);
+                return false;
+            }
+            before = waiting -= late;  // their fibers are free
+        }
     }
     while (waiting) {
         for (unsigned i = 1; i < waiting; i++)
@@ -301,9 +427,12 @@ static bool block(unsigned threads, bool falling) {
                      blockIdx.x, fibers[0].thread, fibers[0].line, ended);
             return false;
         }
-        for (unsigned i = 0; i < threads; i++) {
-            resume(&fibers[i]);
-            if (!fibers[i].line) waiting--, ended++;
+        for (unsigned i = 0; i < threads; i += WARP) {
+            unsigned end = min(i + WARP, threads);
+            for (unsigned k = i; k < end; k++) resume(&fibers[k]);
+            if (!settle(i, end, true)) return false;
+            for (unsigned k = i; k < end; k++)
+                if (!fibers[k].line) waiting--, ended++;
         }
         // Those that still wait must be all of them, or the next round finds `ended` and says so.
         if (waiting && ended) {

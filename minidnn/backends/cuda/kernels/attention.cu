@@ -167,15 +167,6 @@ extern "C" __global__ void attention_keep(const T* k, const T* v, const int* pla
     }
 }
 
-// The sum of dy y, for each query and head: delta (samples, queries, heads).
-extern "C" __global__ void attention_delta(const T* y, const T* dy, float* delta, int64 rows, int depth) {
-    for (int64 i = first(); i < rows; i += step()) {
-        float sum = 0;
-        for (int d = 0; d < depth; d++) sum += load(y, i * depth + d) * load(dy, i * depth + d);
-        delta[i] = sum;
-    }
-}
-
 // The probabilities p and the gradients of the scores, of a tile of queries and keys, as a thread has them. `dropped`:
 // the probabilities that v meets.
 struct Slopes {

@@ -100,3 +100,12 @@ struct Item {
         items, queries, keys, heads, kv_heads, depth, q_pitch, kv_pitch, causal, window, scale, key, seed_low,         \
             seed_high, limit, kept, keys - queries                                                                     \
     }
+
+// The sum of dy y, for each query and head: delta (samples, queries, heads).
+extern "C" __global__ void attention_delta(const T* y, const T* dy, float* delta, int64 rows, int depth) {
+    for (int64 i = first(); i < rows; i += step()) {
+        float sum = 0;
+        for (int d = 0; d < depth; d++) sum += load(y, i * depth + d) * load(dy, i * depth + d);
+        delta[i] = sum;
+    }
+}
