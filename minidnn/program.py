@@ -212,6 +212,7 @@ class SplitRegion:
 # families that multiply matrices: most of a net's arithmetic; and those of them whose kernels use tensor cores
 PRODUCTS = frozenset({"convolution", "inner_product", "matmul", "attention", "recurrent"})
 ON_TENSOR_CORES = frozenset({"convolution", "inner_product"})
+TENSOR_CORES = "tensor_cores"  # the algorithm of others that use them, beside one that does not
 
 
 @dataclass(frozen=True)

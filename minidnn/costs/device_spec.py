@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from minidnn.program import ON_TENSOR_CORES, Algorithm, Op
+from minidnn.program import DEFAULT, ON_TENSOR_CORES, TENSOR_CORES, Algorithm, Op
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,17 @@ class Rates:
     # operations per second of convolutions and inner products, by number format; a format without an entry: `flops`
     products: Mapping[str, float] = field(default_factory=dict)
     handoff: float = 0.0
+    # family of products whose kernels are the device's own -> the part of `products` that those on tensor cores reach,
+    # and the part of `flops` that those without reach
+    own: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    def arithmetic(self, op: Op) -> float:
-        """Operations per second of this op."""
+    def arithmetic(self, op: Op, algorithm: Algorithm = DEFAULT) -> float:
+        """Operations per second of this op by this algorithm."""
+        if op.family in self.own:
+            on_tensor_cores, without = self.own[op.family]
+            if algorithm.name != TENSOR_CORES:
+                return without * self.flops
+            return on_tensor_cores * self.products.get(op.reads[0].dtype, self.flops)
         product = op.family in ON_TENSOR_CORES
         return self.products.get(op.reads[0].dtype, self.flops) if product else self.flops
 

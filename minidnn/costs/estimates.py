@@ -8,7 +8,7 @@ from typing import Any
 from minidnn.costs.costs import BLOCKING, MOST_DRAG, Choice, Costs, remembering, traffic
 from minidnn.costs.device_spec import DeviceSpec
 from minidnn.costs.host import assumed
-from minidnn.program import Op
+from minidnn.program import Algorithm, Op
 
 DOUBT = 1.0  # of copies by threads of the host: they may cost twice as much. Assumed
 
@@ -17,7 +17,7 @@ def estimate(device: DeviceSpec) -> Costs:
     """Costs from the device's `rates` alone. Nothing is measured, so that plans are the same at every start.
 
     Each kind of GPU has rates of its own; all CPUs share `CPU`. A backend lists the algorithm that it prefers first;
-    each later one is assumed to take another 10 % of the first one's time.
+    each later one is assumed to take another 10 % of its time, as it would take by itself.
 
     A device in the host's memory copies by threads of the host (memory/execution/threads.py). All cores compute, so a
     copy takes one from the op beside it, and the op's other threads wait: copies and ops take turns.
@@ -25,8 +25,10 @@ def estimate(device: DeviceSpec) -> Costs:
     rates = device.rates
 
     def choose(op: Op) -> tuple[Choice, ...]:
-        seconds = max(op.flops / rates.arithmetic(op), traffic(op) / rates.bandwidth) + rates.launch
-        return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
+        def seconds(a: Algorithm) -> float:
+            return max(op.flops / rates.arithmetic(op, a), traffic(op) / rates.bandwidth) + rates.launch
+
+        return tuple(Choice(a, seconds(a) * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
 
     choices = remembering(choose)
     return Costs(

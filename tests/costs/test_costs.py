@@ -15,7 +15,7 @@ from minidnn.costs.roofline import Bytes, Number, PcieSlot
 from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device
 from minidnn.memory.parts.split import part_of, refused
-from minidnn.program import Algorithm, Op, Pass, Tensor
+from minidnn.program import TENSOR_CORES, Algorithm, Op, Pass, Tensor
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
 from minidnn.zoo import load
@@ -434,6 +434,9 @@ def test_the_estimate_of_a_device_by_format():
     op = convolution(n=1, size=8)
     assert rates.arithmetic(op) == 40 and rates.arithmetic(of_format(op, "float16")) == 80
     assert rates.arithmetic(of_format(op, "bfloat16")) == 10 and rates.arithmetic(of_format(RELU, "float16")) == 10
+    own, on_tensor_cores = replace(rates, own={op.family: (0.5, 0.2)}), Algorithm(TENSOR_CORES)
+    assert own.arithmetic(op) == 2 and own.arithmetic(op, on_tensor_cores) == 20
+    assert own.arithmetic(of_format(op, "bfloat16"), on_tensor_cores) == 5
     device = Toy()
     device.rates = rates
     assert costs.estimate(device).choices(of_format(op, "float16"))[0].seconds == pytest.approx(op.flops / 80)

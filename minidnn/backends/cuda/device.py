@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -308,11 +308,28 @@ def open_gpu(
 
 
 def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:
-    """Rates guessed from the card's clocks, for ops that were not measured (by `minidnn profile`).
+    """Rates guessed from the card's clocks, for ops that were not measured (by `minidnn profile`)."""
+    attributes = "MultiProcessorCount", "ClockRate", "MemoryClockRate", "GlobalMemoryBusWidth"
+    return rates([api.attribute(name) for name in attributes], capability, tf32)
 
-    They are parts of the peaks: per multiprocessor and cycle 128 multiply-adds of float32, and TENSOR_CORES for
-    products; two transfers of memory per cycle. The link is assumed to be PCI Express 4."""
-    multiprocessors, kilohertz = api.attribute("MultiProcessorCount"), api.attribute("ClockRate")
+
+# Assumed, for no GPU has run these kernels yet: parts of what cuDNN's products are assumed to reach on tensor cores,
+# and of the peak of multiply-adds without.
+# On tensor cores, products: tiles of 128 x 128 in three stages, by mma.sync, which Hopper feeds at less than two thirds
+# of the rate of its own instructions. Attention: its copies wait for its arithmetic, and backward takes scores twice.
+# Without: a loop of 256 multiply-adds loads 128 numbers from shared memory, one at a time, which takes at least twice
+# as long as the arithmetic does; attention adds its exponentials and four barriers a tile.
+ON_TENSOR_CORES_REACH = {"matmul": 0.6, "linear_loss": 0.5, "attention": 0.3}
+WITHOUT_REACH = {"matmul": 0.2, "linear_loss": 0.2, "attention": 0.15}
+FLOPS_REACH = 0.6  # of the peak of multiply-adds, by other arithmetic
+
+
+def rates(clocks: Sequence[int], capability: tuple[int, int], tf32: bool) -> Rates:
+    """They are parts of the peaks: per multiprocessor and cycle 128 multiply-adds of float32, and TENSOR_CORES for
+    products; two transfers of memory per cycle. The link is assumed to be PCI Express 4.
+
+    clocks: multiprocessors and their kHz, the memory's kHz and the bits of its bus"""
+    multiprocessors, kilohertz, memory_kilohertz, bits = clocks
     cycles, products = multiprocessors * kilohertz * 1e3, {}
     if known := [c for c in TENSOR_CORES if c <= capability]:
         half = 0.5 * cycles * TENSOR_CORES[max(known)]
@@ -321,11 +338,11 @@ def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:
             products["bfloat16"] = half
             if tf32:
                 products["float32"] = half / 2
-    memory_kilohertz, bits = api.attribute("MemoryClockRate"), api.attribute("GlobalMemoryBusWidth")
     return Rates(
-        flops=0.6 * 256 * cycles,
+        flops=FLOPS_REACH * 256 * cycles,
         bandwidth=0.8 * 2 * memory_kilohertz * 1e3 * bits / 8,
         copy=20e9,
         launch=5e-6,
         products=products,
+        own={f: (part, WITHOUT_REACH[f] / FLOPS_REACH) for f, part in ON_TENSOR_CORES_REACH.items()},
     )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 
+from minidnn.program import TENSOR_CORES as NAME
 from minidnn.program import Op
 
-NAME = "tensor_cores"  # of the algorithm
+__all__ = ["FROM", "NAME", "UNIT", "multiplies", "unit"]
+
 FROM = {"float16": (7, 5), "bfloat16": (8, 0), "float32": (8, 0)}  # format -> the first compute capability
 UNIT = 16  # bytes that move at once at most
 
