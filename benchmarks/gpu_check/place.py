@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks import nets
 from minidnn.backends.cuda import compile, packages
+from minidnn.backends.cuda.cudnn import Settings
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.nvrtc import Nvrtc
 from minidnn.measuring.link import ops
@@ -220,7 +221,9 @@ class Rehearsal(Place):
     def _open(self, tf32: bool) -> CudaDevice:
         from tests.support.cuda.fake import fake_device
 
-        return fake_device(memory=8 << 30)
+        device = fake_device(memory=8 << 30)
+        device.cudnn.settings = Settings(tf32=tf32)
+        return device
 
     def undetermined(self) -> CudaDevice:
         return self.device()

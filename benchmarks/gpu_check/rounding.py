@@ -55,6 +55,7 @@ FLOAT32 = {
     "row_norm.backward_filter": ("r2", "r3", "w0", "w1"),
     "argmax.forward": ("w0",),
     "accuracy.forward": ("w0",),
+    "accuracy.by_class": ("w0",),
     "scale.forward": ("r1", "r2"),
     "scale.backward_filter": ("w0",),
     "scale.backward_bias": ("w0",),
