@@ -237,7 +237,7 @@ class CudaDevice(Planner):
             if isinstance(step, Execute):
                 pack = {uid: address(pointer) for uid, pointer in step.pack}
                 calls.append(partial(self.cudnn.execute, step.plan, pack, address(step.workspace)))
-            else:
+            elif not step.copies_in_place(address):
                 calls.append(self._launch(step, storage(op), step.values(address)))
 
         name = {key(op, algorithm)} if op.kind in OF_CUDNN else set()

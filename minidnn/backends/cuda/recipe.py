@@ -95,6 +95,10 @@ class Launch:
 
         return [a.packed(value) if isinstance(a, Table) else value(a) for a in self.arguments]
 
+    def copies_in_place(self, address: Callable[[Pointer], int]) -> bool:
+        """Whether it copies bytes to where they are, as a reshape in place does: then it need not be launched."""
+        return (self.source, self.kernel) == ("elementwise", "copy") and len(set(map(address, self.pointers))) == 1
+
 
 @dataclass(frozen=True)
 class Execute:

@@ -13,7 +13,7 @@ import pytest
 import minidnn
 from minidnn.backends.cuda.api import OutOfMemory
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, _rates
-from minidnn.backends.cuda.runtime import CudaRuntime, Lost
+from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
 from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
@@ -313,6 +313,18 @@ def test_a_kind_without_a_kernel_says_how_to_add_one():
     x = Tensor("x", (4,))
     with pytest.raises(NoKernel, match=r"layer cube: the cuda backend has no kernel for 'cube.forward'; add one with"):
         fake_device().algorithms(Op("cube", "cube.forward", "cube", Pass.FORWARD, (x,), (x,)))
+
+
+@pytest.mark.parametrize("kind", ["flatten.forward", "flatten.backward", "identity.forward"])
+def test_a_copy_to_where_the_bytes_are_is_not_launched(kind):
+    device, x, y = fake_device(), Tensor("x", (2, 3, 4)), Tensor("y", (2, 12) if "flatten" in kind else (2, 3, 4))
+    op = Op("moved", kind, "moved", Pass.FORWARD, (x,), (y,), inplace=((x, y),))
+    (algorithm,) = device.algorithms(op)
+    memory = np.arange(48, dtype=np.float32)
+    here, there = (Bytes(memory.ctypes.data + at, 96) for at in (0, 96))
+    for place, launches in ((here, 0), (there, 1)):
+        device.prepare(op, algorithm, {x: here, y: place}, Bytes(0, 0))()
+        assert sum(work.run is not None for work in device.api.log) == launches
 
 
 class TestTheFake:
