@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         seconds, cached = perf_counter() - began, isinstance(writer, Cached)
     if args.json:
         text = bytes(found).decode(errors="replace") if of_text else None
-        table.dump(Generated(prompt=prompt, continuation=found, text=text, cached=cached, seconds=seconds))
+        table.dump(Generated(prompt=prompt, continuation=found, text=text, cached=cached, elapsed_seconds=seconds))
     else:
         flow(f"{decoder.decode(b'', True)}\n")
         say(f"minidnn: {len(found)} tokens, {len(found) / seconds:.4g} tokens/s", file=sys.stderr)

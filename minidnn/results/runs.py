@@ -146,7 +146,7 @@ class Generated(Document):
     continuation: list[int] = Field(description="the tokens that it makes")
     text: str | None = Field(description="the same as a text; null of a net whose tokens are no bytes")
     cached: bool = Field(description="whether keys and values were kept from token to token")
-    seconds: float = Field(description="seconds from the prompt to the last token")
+    elapsed_seconds: float = Field(description="seconds from the prompt to the last token")
 
 
 class Predictions(Document):

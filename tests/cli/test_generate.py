@@ -155,7 +155,7 @@ def test_without_the_cache_the_text_is_the_same(learnt, monkeypatch, capsys):
     with_it, without = told(capsys, *given), told(capsys, *given, "--no-cache")
     assert with_it.out == without.out and "21 tokens, " in with_it.err and " tokens/s" in without.err
     documents = [json.loads(told(capsys, *given, *more, "--json").out) for more in ((), ("--no-cache",))]
-    assert [d["cached"] for d in documents] == [True, False] and all(d["seconds"] > 0 for d in documents)
+    assert [d["cached"] for d in documents] == [True, False] and all(d["elapsed_seconds"] > 0 for d in documents)
 
 
 def test_a_net_that_cannot_have_a_cache_says_so(learnt, monkeypatch, capsys):

@@ -143,7 +143,9 @@ def test_the_table_is_near_what_is_measured_and_hardly_ever_below(calls, threads
         table = cpu.scratch(run.call) + sum(cpu.results(run.call))
         ratios[run.call.key] = (table + SMALL) / (run.nbytes + sum(run.results) + SMALL)
     assert 0.98 <= median(ratios.values()) <= 1.1
-    assert {key: ratio for key, ratio in ratios.items() if not 0.9 <= ratio <= 2} == {}
+    # A CPU without products in bfloat16 takes fewer bytes for them, and the table counts the most.
+    most = {key: 3 if "bfloat16" in key else 2 for key in ratios}
+    assert {key: ratio for key, ratio in ratios.items() if not 0.9 <= ratio <= most[key]} == {}
 
 
 @pytest.mark.parametrize("table", [cpu.scratch, lambda call: cuda.scratch(call, (8, 0))], ids=["cpu", "cuda"])
