@@ -35,7 +35,7 @@ from minidnn.backends.reference import KERNELS
 from minidnn.memory.parts.kinds import MERGES
 from minidnn.program import DEFAULT, MULTI_TENSOR, Algorithm, Tensor
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.host import HostCuda, KernelError
+from tests.support.cuda.host import HostCuda, KernelError, tolerance
 from tests.support.cuda.op_examples import all_examples
 from tests.support.op_examples import Example, expected, hides, place, run
 from tests.support.slow import usual_are
@@ -49,8 +49,6 @@ KINDS = sorted(cuda_host.kinds())
 ALL: dict[str, list[Example]] = defaultdict(list)
 for _e in all_examples():
     ALL[_e.op.kind].append(_e)
-TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in float32, in another order
-TF32 = 2e-3  # where tensor cores multiply floats: of 10 bits, once or twice after another
 # Kinds whose result has NaN and infinities at exactly the reference's places. (Others must be finite nowhere where
 # the reference is not: a sum in another order may say NaN instead of infinity, or overflow elsewhere.)
 ALIKE = ("relu", "gradient.a", "gradient.sum", "identity", "eltwise", "scale", "pooling.forward", "concat", "flatten")
@@ -71,8 +69,7 @@ def falling() -> HostCuda:
 def close(got: np.ndarray, want: np.ndarray, exact: bool, algorithm: Algorithm = DEFAULT) -> bool:
     if exact or want.dtype.kind != "f":
         return np.array_equal(got, want)
-    limit = TF32 if algorithm.name == tensor_cores.NAME else TOLERANCE
-    return bool(np.all(np.abs(got - want) <= limit * max(1.0, float(np.abs(want).max(initial=0)))))
+    return bool(np.all(np.abs(got - want) <= tolerance(algorithm) * max(1.0, float(np.abs(want).max(initial=0)))))
 
 
 def test_every_kind_has_a_kernel():

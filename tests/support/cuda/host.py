@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.backends import cuda, layout
+from minidnn.backends.cuda import tensor_cores
 from minidnn.backends.cuda.device import KINDS, ON_TENSOR_CORES
 from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, Table, Write, storage
 from minidnn.program import Algorithm, Op, Tensor
@@ -33,6 +34,8 @@ SHIM = HERE / "shim.h"
 KERNELS = Path(cuda.__file__).parent / "kernels"
 BUILT = ROOT / ".pytest_cache" / "cuda_host"
 COMPILER = shutil.which("g++")
+TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in float32, in another order
+TF32 = 2e-3  # where tensor cores multiply floats: of 10 bits, once or twice after another
 # Two sources may have structs of one name. Without -fno-gnu-unique the second library would take the first one's size.
 FLAGS = [
     *("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-gnu-unique"),
@@ -177,6 +180,11 @@ class HostCuda:
                 each()
 
         return call
+
+
+def tolerance(algorithm: Algorithm) -> float:
+    """How far float32 results may be from the reference's, in parts of the largest."""
+    return TF32 if algorithm.name == tensor_cores.NAME else TOLERANCE
 
 
 def _address(p: Pointer, op: Op, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> int:

@@ -489,7 +489,9 @@ class Said:
         for step in recipe.steps:
             if isinstance(step, Launch):
                 typed = tuple((a.dtype.char, a.item()) for a in step.values(address))
-                yield ("launch", step.kernel, typed, step.grid, step.block, step.shared), reached(step.pointers)
+                accesses = reached(step.pointers)
+                if not step.copies_in_place(address):
+                    yield ("launch", step.kernel, typed, step.grid, step.block, step.shared), accesses
             else:
                 if step.plan.workspace > step.workspace.nbytes:
                     raise Unfaithful(f"{x.op.name}: {step.plan.name} is given {step.workspace.nbytes} B of workspace")

@@ -17,7 +17,7 @@ import numpy as np
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Op, Pass, Tensor
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.host import HostCuda
+from tests.support.cuda.host import HostCuda, tolerance
 from tests.support.cuda.op_examples import all_examples
 from tests.support.op_examples import Example, expected
 
@@ -63,7 +63,7 @@ def check(device: HostCuda, e: Example, together: bool) -> None:
             views[t][...] = value
         device.prepare(e.op, algorithm, views, alone.bytes(algorithm.workspace))()
         for t, w in zip(e.op.writes, want, strict=True):
-            limit = 0 if e.exact else 2e-5 * max(1.0, float(np.abs(w).max(initial=0)))
+            limit = 0 if e.exact else tolerance(algorithm) * max(1.0, float(np.abs(w).max(initial=0)))
             assert np.all(np.abs(views[t] - w.astype(np.float64)) <= limit), f"{e.name}: {t.name} by {algorithm}"
         del views
         alone.free()
