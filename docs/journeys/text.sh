@@ -1,6 +1,6 @@
 #!/bin/bash
 # A small GPT that learns this project's own documents, byte by byte, within half of its memory; then it goes on with a
-# text. ITERATIONS=4000 gives words that one can read, after about ten minutes of both trainings on two cores.
+# text. ITERATIONS=4000 gives words that one can read; the two trainings then take some minutes each.
 set -euo pipefail
 ITERATIONS=${ITERATIONS:-5}
 mkdir -p out/text
