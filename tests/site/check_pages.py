@@ -74,7 +74,7 @@ def instead(shown: str, printed: str) -> str:
 
 @pytest.mark.parametrize("path", RUN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_page_shows(path, tmp_path, record_property):
-    for name in ("models", "docs"):
+    for name in ("models", "docs", "README.md", "DESIGN.md"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "out").mkdir()
     commands = outputs = 0
