@@ -159,6 +159,18 @@ static void lstm_step(int64_t d, const float *z, const float *sums, float factor
     }
 }
 
+/* A state, or gradients of one, as rows of the workspace: zero if there is none. */
+static void begin(const Geometry *g, Share own, const float *given, float *rows, int64_t pitch) {
+    for (int64_t n = own.first; n < own.first + own.count; n++)
+        EACH_VECTOR(g) store(rows + n * pitch + j, given ? SOME(given + n * g->width) : (vec){0});
+}
+
+/* The same back from there, if they are wanted. */
+static void end(const Geometry *g, Share own, const float *rows, int64_t pitch, float *to) {
+    for (int64_t n = own.first; to && n < own.first + own.count; n++)
+        copy_run(g->width, rows + n * pitch, 0, to + n * g->width);
+}
+
 /* z w (cont h_0 c_0) -> y (gates cells h_T c_T). gates may be z. */
 void recurrent_lstm(const Geometry *g, const float *z, const float *w, const float *cont, const float *h_0,
                     const float *c_0, float *y, float *gates, float *cells, float *h_T, float *c_T, float *workspace) {
@@ -168,9 +180,7 @@ void recurrent_lstm(const Geometry *g, const float *z, const float *w, const flo
     PARALLEL {
         pack_weights(g, w, 1, s.panels);
         const Share own = share(g);
-        if (c_0)
-            for (int64_t n = own.first; n < own.first + own.count; n++)
-                EACH_VECTOR(g) store(s.cells + n * across + j, SOME(c_0 + n * d));
+        begin(g, own, c_0, s.cells, across);
         for (int64_t t = 0; t < g->steps; t++) {
             const float *factors = t || h_0 ? cont : NULL;
             meet(g, &s, own, t, y, h_0);
@@ -181,9 +191,7 @@ void recurrent_lstm(const Geometry *g, const float *z, const float *w, const flo
             }
         }
         copy_last(g, own, y, h_T);
-        if (c_T)
-            for (int64_t n = own.first; n < own.first + own.count; n++)
-                copy_run(d, s.cells + n * across, 0, c_T + n * d);
+        end(g, own, s.cells, across, c_T);
     }
 }
 
@@ -206,17 +214,6 @@ static void lstm_step_back(int64_t d, const float *gates, const float *c, const 
 
 static void scale_row(const Geometry *g, float factor, float *row) {
     EACH_VECTOR(g) store(row + j, load(row + j) * factor);
-}
-
-/* The gradients of a state behind the last step, as rows of the workspace: zero if there are none. */
-static void begin(const Geometry *g, Share own, const float *given, float *rows, int64_t pitch) {
-    for (int64_t n = own.first; n < own.first + own.count; n++)
-        EACH_VECTOR(g) store(rows + n * pitch + j, given ? SOME(given + n * g->width) : (vec){0});
-}
-
-static void end(const Geometry *g, Share own, const float *rows, int64_t pitch, float *to) {
-    for (int64_t n = own.first; to && n < own.first + own.count; n++)
-        copy_run(g->width, rows + n * pitch, 0, to + n * g->width);
 }
 
 /* gates cells w (cont c_0 dy dh_T dc_T) -> dz (dh_0 dc_0). dz may be gates. */
