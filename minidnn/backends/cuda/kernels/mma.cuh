@@ -97,15 +97,21 @@ __device__ inline uint32 tf32(float v) {
 #endif
 }
 
+// Both numbers as H, the low one in the lower half.
+template <typename H>
+__device__ inline uint32 packed(float low, float high) {
+    H a, b;
+    narrow(low, a), narrow(high, b);
+    return a.bits | (uint32)b.bits << 16;
+}
+
 __device__ inline uint32 pack(float low, float high, bf16) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint32 to;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(to) : "f"(high), "f"(low));
     return to;
 #else
-    bf16 a, b;
-    narrow(low, a), narrow(high, b);
-    return a.bits | (uint32)b.bits << 16;
+    return packed<bf16>(low, high);
 #endif
 }
 __device__ inline uint32 pack(float low, float high, fp16) {
@@ -114,9 +120,7 @@ __device__ inline uint32 pack(float low, float high, fp16) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(to) : "f"(high), "f"(low));
     return to;
 #else
-    fp16 a, b;
-    narrow(low, a), narrow(high, b);
-    return a.bits | (uint32)b.bits << 16;
+    return packed<fp16>(low, high);
 #endif
 }
 
