@@ -121,11 +121,10 @@ def _arrangement(
             policy, tiered(unproved(programs, policy, costs, limit, budgeted, seen), costs.host), limit
         )
 
-    result = by(costs.sustained)
-    if costs.sustained is costs or costs.host is None or policy.partition(AT)[0] != BUDGETED:
+    result, staging = by(costs.sustained), costs.staging
+    if staging is None or staging.disk is None or costs.host is None or policy.partition(AT)[0] != BUDGETED:
         return result
-    assert costs.staging is not None
-    other = by(replace(costs, staging=replace(costs.staging, disk=None)))
+    other = by(replace(costs, staging=replace(staging, disk=None)))
     if not _keeps(other, costs, limit):
         return result
     return other if not _keeps(result, costs, limit) or _seconds(other, costs) < _seconds(result, costs) else result
