@@ -74,9 +74,10 @@ class Attention(Layer):
     than so many tokens away; the last query's place is that of the last key. `scale` is d^-0.5 if it is not given.
     `dropout_ratio` drops probabilities in TRAIN.
 
-    With `places`, in TEST, keys and values are kept from step to step, (N, places, kv_heads * d) each: those of the
-    step's tokens take their places among them, and a query sees what is kept up to its own. So a step may have one
-    token behind all earlier ones. A query's numbers have the same bits, whatever the number of queries beside it.
+    With `places`, in TEST, the layer keeps keys and values from step to step, each as (N, places, kv_heads * d). A step
+    writes the keys and values of its tokens at the places of these. A query sees the keys up to its own place. So a
+    step may have a single token, behind all earlier ones. The bits of a query's result do not depend on how many
+    queries are beside it.
 
     Its bytes grow with the tokens, not with their square: beside y, forward keeps the logarithm of each query's sum (N,
     T, heads), and backward computes the probabilities again (Dao et al., "FlashAttention", 2022)."""
