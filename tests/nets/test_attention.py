@@ -17,12 +17,11 @@ from minidnn.programs.fusion import as_cuda, fused
 from minidnn.training.session import Session
 from minidnn.zoo import load
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.fake import fake_device
 from tests.support.cuda.host import HostCuda
 from tests.support.graphs import graph, layer, net
 from tests.support.op_examples import Example, attrs, bare, compiled, run
 from tests.support.paths import NET_FILES
-from tests.support.trains import baseline, train
+from tests.support.trains import baseline, train, train_on_cuda
 
 
 @pytest.mark.parametrize("net", ["attention", "decoder"])
@@ -64,16 +63,6 @@ def test_cpu_and_reference_train_alike(net):
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
-def on_cuda(format: str, policy: str) -> dict[str, np.ndarray]:
-    """The weights after three steps on an imitation of CUDA."""
-    random, made = np.random.default_rng(7), load(NET_FILES / "attention.yaml")
-    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
-    options = dict(policy=policy, format=format, seed=3, data=data, base_lr=0.02, momentum=0.9, max_iter=3)
-    with minidnn.Solver(made, device=fake_device(), **options) as solver:
-        solver.step(3)
-        return {name: array.copy() for name, array in solver.values().items()}
-
-
 @pytest.mark.extended
 @pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -81,9 +70,9 @@ def on_cuda(format: str, policy: str) -> dict[str, np.ndarray]:
 def test_cuda_trains_it_in_every_format(format):
     if format == "bfloat16":
         pytest.importorskip("ml_dtypes")
-    want, got = on_cuda(format, "baseline:m"), on_cuda(format, "vdnn_all:m")
+    want, got = (train_on_cuda("attention", format, policy) for policy in ("baseline:m", "vdnn_all:m"))
     assert [name for name in want if want[name].tobytes() != got[name].tobytes()] == []
-    theirs = on_cuda("float32", "baseline:m")
+    theirs = train_on_cuda("attention", "float32", "baseline:m")
     off = {"float32": 0, "float16": 2e-2, "bfloat16": 2e-1}[format]
     for name in ("q/w", "narrow/w", "words/w", "norm1/gamma"):
         assert np.abs(want[name] - theirs[name]).max() <= off * np.abs(theirs[name]).max(), name

@@ -14,11 +14,8 @@ from minidnn.formats import FORMATS
 from minidnn.layers.recurrent import LSTM
 from minidnn.training import caffemodel
 from minidnn.training.session import Session
-from minidnn.zoo import load
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.fake import fake_device
-from tests.support.paths import NET_FILES
-from tests.support.trains import baseline, train
+from tests.support.trains import baseline, train, train_on_cuda
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
@@ -41,22 +38,12 @@ def test_cpu_and_reference_train_alike():
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
-def on_cuda(format: str, policy: str) -> dict[str, np.ndarray]:
-    """The weights after two steps on an imitation of CUDA."""
-    random, made = np.random.default_rng(7), load(NET_FILES / "recurrent.yaml")
-    data = random.standard_normal((12, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 12).astype(np.int32)
-    options = dict(policy=policy, format=format, seed=3, data=data, base_lr=0.02, momentum=0.9, max_iter=2)
-    with minidnn.Solver(made, device=fake_device(), **options) as solver:
-        solver.step(2)
-        return {name: array.copy() for name, array in solver.values().items()}
-
-
 @pytest.mark.extended
 @pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("format", FORMATS)
 def test_training_on_cuda_gives_the_bytes_of_baseline(format):
-    plain, saving = on_cuda(format, "liveness:m"), on_cuda(format, "vdnn_all:m")
+    plain, saving = (train_on_cuda("recurrent", format, policy) for policy in ("liveness:m", "vdnn_all:m"))
     assert all(np.array_equal(plain[name], saving[name]) and np.isfinite(plain[name]).all() for name in plain)
 
 

@@ -54,3 +54,14 @@ def feed(made: Machine, iteration: int = 0) -> None:
 def persistent(made: Machine) -> dict[str, np.ndarray]:
     program = made.arrangement.schedules["TRAIN"].program
     return {t.name: np.array(made.get(t)) for t in program.lasting}
+
+
+def trained(net: str, device, policy: str, steps: int = 4, **options) -> dict[str, np.ndarray]:
+    """What lasts of a net after so many steps, all of it finite. options: those of `machine`"""
+    with machine(net, device, policy, **options) as m:
+        for k in range(steps):
+            feed(m, k)
+            m.step("TRAIN")
+        result = persistent(m)
+    assert all(np.isfinite(v).all() for v in result.values())
+    return result

@@ -8,6 +8,7 @@ import numpy as np
 
 import minidnn
 from minidnn.backends import open_device
+from tests.support.cuda.fake import fake_device
 from tests.support.paths import NET_FILES
 
 STEPS = 3
@@ -15,9 +16,13 @@ opened = cache(open_device)  # it makes the recipes of an op once
 loaded = cache(minidnn.load)
 
 
-def train(net, device, policy, **options):
+def noise() -> tuple[np.ndarray, np.ndarray]:
+    """24 images of noise, and labels of 5 classes."""
     random = np.random.default_rng(7)
-    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    return random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+
+
+def train(net, device, policy, **options):
     parameters = dict(
         base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9
     )
@@ -26,7 +31,7 @@ def train(net, device, policy, **options):
         policy=policy,
         device=opened(device),
         seed=3,
-        data=data,
+        data=noise(),
         **parameters,
         **options,
     ) as solver:
@@ -52,3 +57,11 @@ def baseline(net, device, algorithms, fuse=True):
 def held_out():
     random = np.random.default_rng(8)
     return random.standard_normal((12, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 12).astype(np.int32)
+
+
+def train_on_cuda(net: str, format: str, policy: str) -> dict[str, np.ndarray]:
+    """The values after STEPS steps of `train`'s data, on an imitation of CUDA."""
+    options = dict(policy=policy, format=format, seed=3, data=noise(), base_lr=0.02, momentum=0.9, max_iter=STEPS)
+    with minidnn.Solver(loaded(NET_FILES / f"{net}.yaml"), device=fake_device(), **options) as solver:
+        solver.step(STEPS)
+        return {name: array.copy() for name, array in solver.values().items()}

@@ -13,7 +13,7 @@ from minidnn.backends.cpu.half import copies
 from minidnn.backends.cpu.native.convert import conversion
 from minidnn.backends.reference import ReferenceDevice, bound
 from minidnn.program import Op, Pass, Tensor
-from tests.support.cpu_step import feed, machine, persistent
+from tests.support.cpu_step import trained
 from tests.support.op_examples import Example, attrs, bare, compiled, examples, guarded, run, stored
 from tests.support.policies import FEW
 from tests.support.slow import usual_are
@@ -194,25 +194,16 @@ def test_without_our_kernels_numpy_converts():
 # ---- nets
 
 
-def trained(net: str, device, policy: str, format: str, steps: int = 4, **options) -> dict[str, np.ndarray]:
-    with machine(net, device, policy, format=format, **options) as m:
-        for k in range(steps):
-            feed(m, k)
-            m.step("TRAIN")
-        assert all(np.isfinite(v).all() for v in persistent(m).values())
-        return persistent(m)
-
-
 @cache
 def baseline(net: str, algorithms: str, format: str) -> dict[str, np.ndarray]:
-    return trained(net, CpuDevice(), f"baseline:{algorithms}", format)
+    return trained(net, CpuDevice(), f"baseline:{algorithms}", format=format)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", EPSILON)
 @pytest.mark.parametrize("net", usual_are(["residual", "attention"], NETS))
 def test_trains_as_the_reference_does(net, format):
-    want, got = trained(net, ReferenceDevice(), "baseline:m", format), baseline(net, "m", format)
+    want, got = trained(net, ReferenceDevice(), "baseline:m", format=format), baseline(net, "m", format)
     assert want.keys() == got.keys() and {v.dtype for v in got.values()} == {np.dtype("float32")}
     for name in want:
         if ".momentum" in name:  # of a bias before a batch normalization it is the rounding of zero
@@ -226,5 +217,5 @@ def test_trains_as_the_reference_does(net, format):
 @pytest.mark.parametrize("net", ["lenet", *(pytest.param(n, marks=LONG) for n in NETS if n != "lenet")])
 def test_the_same_bytes_under_every_policy(net, policy, format):
     want = baseline(net, "p" if policy.endswith((":p", "dyn")) else "m", format)
-    got = trained(net, CpuDevice(), policy, format, debug=True)
+    got = trained(net, CpuDevice(), policy, format=format, debug=True)
     assert [n for n in want if got[n].tobytes() != want[n].tobytes()] == []

@@ -18,7 +18,7 @@ from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Pass, Tensor
-from tests.support.cpu_step import feed, machine, persistent
+from tests.support.cpu_step import feed, machine, persistent, trained
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device, plant
 from tests.support.paths import NET_FILES, SMALL_NETS
@@ -58,15 +58,6 @@ def test_the_guess_of_a_cards_rates(capability, tf32, half, single):
     want = {"float16": half, "bfloat16": half, "float32": single}
     assert rates.products == {name: pytest.approx(0.5 * 132e9 * n) for name, n in want.items() if n}
     assert "bfloat16" not in _rates(SimpleNamespace(attribute=clocks.get), (7, 5), True).products
-
-
-def trained(net: str, device, policy: str, **options) -> dict[str, np.ndarray]:
-    with machine(net, device, policy, **options) as m:
-        for k in range(STEPS):
-            feed(m, k)
-            m.step("TRAIN")
-        assert all(np.isfinite(v).all() for v in persistent(m).values())
-        return persistent(m)
 
 
 @cache

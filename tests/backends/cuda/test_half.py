@@ -10,7 +10,7 @@ import pytest
 
 from minidnn import formats
 from minidnn.backends.reference import ReferenceDevice
-from tests.support.cpu_step import feed, machine, persistent
+from tests.support.cpu_step import trained
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.policies import FEW
@@ -20,32 +20,22 @@ pytestmark = [
     pytest.mark.extended,
 ]
 pytest.importorskip("ml_dtypes")
+formats.usable("bfloat16")
 
 NETS = ["chain", "residual", "inception", "nested", "lenet"]
-STEPS = 4
 EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
-
-
-def trained(net: str, device, policy: str, format: str, **options) -> dict[str, np.ndarray]:
-    formats.usable(format)
-    with machine(net, device, policy, format=format, **options) as m:
-        for k in range(STEPS):
-            feed(m, k)
-            m.step("TRAIN")
-        assert all(np.isfinite(v).all() for v in persistent(m).values())
-        return persistent(m)
 
 
 @cache
 def baseline(net: str, algorithms: str, format: str) -> dict[str, np.ndarray]:
-    return trained(net, fake_device(graphs=False), f"baseline:{algorithms}", format)
+    return trained(net, fake_device(graphs=False), f"baseline:{algorithms}", format=format)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", EPSILON)
 @pytest.mark.parametrize("net", NETS)
 def test_trains_as_the_reference_does(net, format):
-    want, got = trained(net, ReferenceDevice(), "baseline:m", format), baseline(net, "m", format)
+    want, got = trained(net, ReferenceDevice(), "baseline:m", format=format), baseline(net, "m", format)
     assert want.keys() == got.keys() and {v.dtype for v in got.values()} == {np.dtype("float32")}
     for name in want:
         if ".momentum" in name:  # of a bias before a batch normalization it is the rounding of zero
@@ -60,5 +50,5 @@ def test_trains_as_the_reference_does(net, format):
 @pytest.mark.parametrize("net", NETS)
 def test_the_same_bytes_under_every_policy(net, policy, format):
     want = baseline(net, "p" if policy.endswith((":p", "dyn")) else "m", format)
-    got = trained(net, fake_device(1), policy, format, debug=True)
+    got = trained(net, fake_device(1), policy, format=format, debug=True)
     assert [n for n in want if got[n].tobytes() != want[n].tobytes()] == []
