@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, by_fours, over, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, by_fours, int32, over, plain
 from minidnn.backends.cuda.reduction import sums_by_channel
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
@@ -55,8 +55,8 @@ def prelu(op: Op) -> list[Recipe]:
     inner = 1 if channels_last(shape) else math.prod(shape[2:])
     if inner == 1 and c % 4 == 0:
         n4 = size // 4
-        return [plain(Launch("activation", "prelu_4", (*tensors, np.int64(n4), np.int32(c // 4)), over(n4)))]
-    numbers = np.int64(size), np.int32(inner), np.int32(c)
+        return [plain(Launch("activation", "prelu_4", (*tensors, np.int64(n4), int32(c // 4)), over(n4)))]
+    numbers = np.int64(size), int32(inner), int32(c)
     return [plain(Launch("activation", "prelu_1", (*tensors, *numbers), over(size)))]
 
 

@@ -20,6 +20,7 @@ from minidnn.backends.cuda.recipe import (
     Recipe,
     Scratch,
     Write,
+    int32,
     over,
     plain,
 )
@@ -72,7 +73,7 @@ def forward_kept(op: Op) -> list[Recipe]:
     q, k, v = _three(op, Read)
     places, width = Read(len(op.reads) - 1), a.kv_heads * a.depth
     fresh = (a.heads + 2 * a.kv_heads) * a.depth if a.packed else width
-    sizes = np.int64(samples), *(np.int32(n) for n in (a.queries, a.keys, width, fresh))
+    sizes = np.int64(samples), *(int32(n) for n in (a.queries, a.keys, width, fresh))
     keep = k, v, places, Write(1), Write(2), *sizes
     ends, items = (q, Write(1), Write(2), places, Write(0)), samples * a.heads * -(-a.queries // ROWS)
     return [
@@ -111,14 +112,14 @@ def _without_tensor_cores(op: Op) -> Kernels:
 def _on_tensor_cores(op: Op) -> Iterator[Kernels]:
     size, depth = op.reads[0].itemsize, op.attrs.depth
     for deep in sorted(d for s, d in OTHERS if s == size and depth <= d)[:1]:
-        unit = np.int32(tensor_cores.unit(depth * size))
+        unit = int32(tensor_cores.unit(depth * size))
         yield Kernels(tensor_cores.NAME, "tensor_attention", deep, THREADS, OTHERS[size, deep], (unit,))
 
 
 def _forward(op: Op, kernels: Kernels) -> Recipe:
     a, samples = op.attrs, op.reads[0].shape[0]
     lse = Write(1) if len(op.writes) == 2 else Write(0)
-    ends = *_three(op, Read), _iteration(op), Write(0), lse, np.int32(len(op.writes) == 2)
+    ends = *_three(op, Read), _iteration(op), Write(0), lse, int32(len(op.writes) == 2)
     launch = kernels.launch(op, "", ends, samples * a.heads * -(-a.queries // ROWS), own=1)
     return plain(launch, name=kernels.algorithm)
 
@@ -132,13 +133,13 @@ def _backward(op: Op, kernels: Kernels) -> Recipe:
     places = (Write(i) for i in range(3))
     dq, dk, dv = _three(op, Write) if a.packed else [next(places) if wanted else None for wanted in a.gradients]
     given = *_three(op, Read), lse, dy, _iteration(op), delta
-    ends = y, dy, delta, np.int64(rows), np.int32(a.depth)
+    ends = y, dy, delta, np.int64(rows), int32(a.depth)
     steps = [Launch(kernels.source, "attention_delta", ends, over(rows))]
     if dq is not None:
         items = samples * a.heads * -(-a.queries // ROWS)
         steps.append(kernels.launch(op, "_to_queries", (*given, dq), items, own=2))
     if dk is not None or dv is not None:
-        to: list[Argument] = [dk or dv, dv or dk, np.int32(dk is not None), np.int32(dv is not None)]  # type: ignore[list-item]
+        to: list[Argument] = [dk or dv, dv or dk, int32(dk is not None), int32(dv is not None)]  # type: ignore[list-item]
         items = samples * a.kv_heads * -(-a.keys // ROWS)
         steps.append(kernels.launch(op, "_to_keys", (*given, *to), items, own=2))
     return scratch.recipe(kernels.algorithm, *steps)
@@ -152,7 +153,7 @@ def _geometry(op: Op, items: int, kv_pitch: int | None) -> tuple[np.generic, ...
     sizes = a.queries, a.keys, a.heads, a.kv_heads, a.depth, *pitches, a.causal, a.window or 0
     words = a.key, a.seed, a.seed >> 32, philox.threshold(a.ratio)
     return (
-        np.int64(items), *(np.int32(n) for n in sizes), np.float32(a.scale),
+        np.int64(items), *(int32(n) for n in sizes), np.float32(a.scale),
         *(np.uint32(w & 0xFFFFFFFF) for w in words), np.float32(1 / (1 - a.ratio)),
     )  # fmt: skip
 

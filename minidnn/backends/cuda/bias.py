@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from minidnn.backends.cuda.recipe import Read, Recipe, Write
+from minidnn.backends.cuda.recipe import Read, Recipe, Write, int32
 from minidnn.backends.cuda.reduction import sums_by_channel
 from minidnn.backends.layout import channels_of_sum
 from minidnn.program import Op
@@ -29,7 +27,7 @@ def relu_backward_bias_slice(op: Op) -> list[Recipe]:
     starts = [0 if t.shape == shape else op.attrs.start for t in op.reads]
     aligned = all(n % 4 == 0 for n in (*pitches, *starts))
     places = [Read(i, start * t.itemsize) for i, (t, start) in enumerate(zip(op.reads, starts, strict=True))]
-    more = np.int32(pitches[0]), np.int32(pitches[-1]), np.int32(len(op.reads) > 1), np.int32(aligned)
+    more = int32(pitches[0]), int32(pitches[-1]), int32(len(op.reads) > 1), int32(aligned)
     return sums_by_channel(op, "rectified_sum_of_slice", shape, [places[0], places[-1], Write(0)], more)
 
 

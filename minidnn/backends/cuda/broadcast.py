@@ -7,7 +7,19 @@ import math
 import numpy as np
 
 from minidnn.backends.broadcast import filled, parts, spanned
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Argument, Launch, Read, Recipe, Table, Write, over, plain
+from minidnn.backends.cuda.recipe import (
+    BLOCK,
+    MOST_BLOCKS,
+    Argument,
+    Launch,
+    Read,
+    Recipe,
+    Table,
+    Write,
+    int32,
+    over,
+    plain,
+)
 from minidnn.program import Op, Tensor
 
 ACROSS = 32  # most elements of a block, whose values are then neighbours in memory
@@ -48,7 +60,7 @@ def total(op: Op) -> list[Recipe]:
     )
     grid = min(-(-count // across), MOST_BLOCKS)
     name = f"{op.kind.split('.')[1]}{_stored(out)}"
-    return [plain(Launch("broadcast", name, (*arguments, np.int32(across), *tables), grid, BLOCK))]
+    return [plain(Launch("broadcast", name, (*arguments, int32(across), *tables), grid, BLOCK))]
 
 
 KINDS = {

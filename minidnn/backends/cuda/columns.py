@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, int32
 from minidnn.backends.layout import channels_last
 
 REDUCING = 1024  # most blocks of a sum: as many as the largest GPUs run at once
@@ -45,7 +45,7 @@ class Columns:
     @property
     def arguments(self) -> tuple[np.generic, ...]:
         """The parameters COLUMNS of kernels/columns.cuh."""
-        sizes = np.int32(self.channels), np.int32(self.inner), np.int32(self.across)
+        sizes = int32(self.channels), int32(self.inner), int32(self.across)
         return (*sizes, np.int64(self.items), np.int64(self.per))
 
 

@@ -19,7 +19,7 @@ from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.at_hand import BFLOAT16, TENSOR_CORES
 from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
 from minidnn.backends.cuda.nan import NanProbe
-from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, storage
+from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, TooLarge, storage
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
 from minidnn.backends.families import joined
 from minidnn.backends.reference import NoKernel
@@ -81,11 +81,15 @@ class Planner(Device):
 
     def recipes(self, op: Op) -> list[Recipe]:
         """The op's recipes, the default first; made once per kind, attributes and shapes. Raises NoKernel if the
-        backend does not have the kind, and NoPlan if cuDNN has no plan for the geometry."""
+        backend does not have the kind, TooLarge if its kernels cannot count a tensor's elements, and NoPlan if cuDNN
+        has no plan for the geometry."""
         problem = _problem(op)
         if problem not in self._recipes:
             if op.kind in KINDS:
-                self._recipes[problem] = [*self._on_tensor_cores(op), *KINDS[op.kind](op)]
+                try:
+                    self._recipes[problem] = [*self._on_tensor_cores(op), *KINDS[op.kind](op)]
+                except TooLarge as error:
+                    raise error.of(op) from None
             elif op.kind in OF_CUDNN:
                 self._recipes[problem] = self._sound(op, OF_CUDNN[op.kind](self.cudnn, op))
             else:

@@ -18,6 +18,7 @@ from minidnn.backends.cuda.recipe import (
     Recipe,
     Scratch,
     Write,
+    int32,
     over,
     plain,
 )
@@ -64,7 +65,7 @@ def pointwise_backward(op: Op) -> list[Recipe]:
         counts = scratch.take(parts * 4)
         arguments = Read(1), counts, np.int64(size), np.int32(a.ignore_label)
         steps.append(Launch("distance", "count_targets", arguments, parts))
-    last = *_into(a.into), np.int32(parts), np.float64(a.loss_weight), divisor
+    last = *_into(a.into), int32(parts), np.float64(a.loss_weight), divisor
     steps.append(Launch("distance", "pointwise_backward", (*_elements(op), counts, *last), over(size)))
     return [scratch.recipe("default", *steps)]
 
@@ -73,7 +74,7 @@ def _into(into: Sequence[int]) -> tuple[Argument, ...]:
     """The addresses of the two gradients, and as bits which of them are wanted. One that is not wanted is passed as
     the other, and not written."""
     places = [Write(into.index(i)) if i in into else Write(0) for i in range(2)]
-    return *places, np.int32(sum(1 << i for i in into))
+    return *places, int32(sum(1 << i for i in into))
 
 
 def contrastive_forward(op: Op) -> list[Recipe]:
@@ -83,7 +84,7 @@ def contrastive_forward(op: Op) -> list[Recipe]:
     grid = g.grid(SUMMING)
     scratch = Scratch()
     result = scratch.take(grid * 8), scratch.take(grid * 8)
-    arguments = Read(0), Read(1), Read(2), *result, *g.arguments, np.float32(a.margin), np.int32(a.legacy)
+    arguments = Read(0), Read(1), Read(2), *result, *g.arguments, np.float32(a.margin), int32(a.legacy)
     launch = Launch("distance", "contrastive", arguments, grid)
     return [scratch.recipe("default", launch, finished(*result, grid, np.float64(2 * x.shape[0])))]
 
@@ -93,7 +94,7 @@ def contrastive_backward(op: Op) -> list[Recipe]:
     x, a = op.reads[0], op.attrs
     g = rows_of((x.shape[0], x.size // x.shape[0]), 1)
     *gradients, into = _into(a.into)
-    last = np.float32(a.margin), np.int32(a.legacy), into, np.float32(a.loss_weight / x.shape[0])
+    last = np.float32(a.margin), int32(a.legacy), into, np.float32(a.loss_weight / x.shape[0])
     arguments = Read(0), Read(1), Read(2), *gradients, *g.arguments, *last
     return [plain(Launch("distance", "contrastive_backward", arguments, g.grid(MOST_BLOCKS)))]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends import philox
-from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, over, plain
+from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, int32, over, plain
 from minidnn.program import Op
 
 
@@ -18,7 +18,7 @@ def dropout(op: Op) -> list[Recipe]:
     if len(x.shape) != 4 or x.shape[1] == 1 or x.shape[2] * x.shape[3] == 1:
         return [plain(Launch("dropout", "dropout_flat", (*ends, np.int64(x.size), *stream), over(-(-x.size // 4))))]
     n, c, h, w = x.shape
-    numbers = (np.int64(n), np.int32(c), np.int32(h * w))
+    numbers = (np.int64(n), int32(c), int32(h * w))
     items = n * c * (-(-h * w // 4) + 1)
     return [plain(Launch("dropout", "dropout_channels", (*ends, *numbers, *stream), over(items)))]
 

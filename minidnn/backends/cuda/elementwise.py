@@ -9,7 +9,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cuda.multi_tensor import batches, by_pieces, places
-from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, over, plain
+from minidnn.backends.cuda.recipe import (
+    Argument,
+    Launch,
+    Pointer,
+    Read,
+    Recipe,
+    Scratch,
+    Write,
+    by_fours,
+    int32,
+    over,
+    plain,
+)
 from minidnn.program import Op
 
 AT_ONCE = 4  # most operands of one pass of an Eltwise
@@ -37,7 +49,7 @@ def add_slice(op: Op) -> list[Recipe]:
     (a, b), start, n = op.reads, op.attrs.start, op.writes[0].size
     width, pitch = b.shape[1], a.shape[1]
     four = all(k % 4 == 0 for k in (width, pitch, start))
-    arguments = Read(0, start * a.itemsize), Read(1), Write(0), np.int64(n), np.int32(width), np.int32(pitch)
+    arguments = Read(0, start * a.itemsize), Read(1), Write(0), np.int64(n), int32(width), int32(pitch)
     return [plain(Launch("elementwise", f"add_slice_{4 if four else 1}", arguments, over(-(-n // 4))))]
 
 
@@ -94,7 +106,7 @@ def eltwise_backward(op: Op) -> list[Recipe]:
     if a.operation == "SUM":
         return [plain(_launch(op, "multiply", Read(0), Write(0), np.float32(a.coeff[a.index])))]
     if a.operation == "MAX":
-        return [plain(_launch(op, "choose", Read(0), Read(1), Write(0), np.int32(a.index)))]
+        return [plain(_launch(op, "choose", Read(0), Read(1), Write(0), int32(a.index)))]
     if len(op.reads) == 1:  # a product of one bottom
         return copy(op)
     return [_folded(op, "product")]
@@ -147,7 +159,7 @@ def _maximum(op: Op) -> Recipe:
         if which:
             arguments += [Write(1) if last else index, index]
         kernel = f"maximum_which_{len(xs)}" if which else f"maximum_{len(xs)}"
-        launches.append(_launch(op, kernel, *arguments, np.int32(start)))
+        launches.append(_launch(op, kernel, *arguments, int32(start)))
     return scratch.recipe("default", *launches)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Write, by_fours, over, plain
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Write, by_fours, int32, over, plain
 from minidnn.program import Op
 
 
@@ -15,14 +15,14 @@ def windows(op: Op) -> list[Recipe]:
     forward, a, size = op.kind.endswith(".forward"), op.attrs, op.writes[0].size
     x, y = (op.reads[0], op.writes[0]) if forward else (op.writes[0], op.reads[0])
     sizes = (*x.shape[1:], *y.shape[2:], *a.kernel, *a.stride, *a.pad, *a.dilation)
-    arguments = Read(0), Write(0), np.int64(size), *(np.int32(n) for n in sizes)
+    arguments = Read(0), Write(0), np.int64(size), *(int32(n) for n in sizes)
     return [plain(Launch("gather", "columns" if forward else "pixels", arguments, over(size)))]
 
 
 def rows(op: Op) -> list[Recipe]:
     """One recipe for x index -> y. An index is int32."""
     (x, _), (y,) = op.reads, op.writes
-    sizes = np.int64(y.size), np.int64(x.size // x.shape[0]), np.int32(x.shape[0])
+    sizes = np.int64(y.size), np.int64(x.size // x.shape[0]), int32(x.shape[0])
     return [plain(Launch("gather", "rows", (Read(0), Read(1), Write(0), *sizes), over(y.size)))]
 
 
@@ -33,10 +33,10 @@ def sums(op: Op) -> list[Recipe]:
     pieces = -(-width // BLOCK)
     sizes = (
         np.int64(index.size * pieces),
-        np.int32(index.size),
+        int32(index.size),
         np.int64(width),
-        np.int32(pieces),
-        np.int32(dx.shape[0]),
+        int32(pieces),
+        int32(dx.shape[0]),
     )
     return [
         plain(

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import MOST_BLOCKS, Argument, Launch, Read, Recipe, Write, plain
+from minidnn.backends.cuda.recipe import MOST_BLOCKS, Argument, Launch, Read, Recipe, Write, int32, plain
 from minidnn.backends.cuda.rows import Shared, divided, shared
 from minidnn.backends.rows import Rows, groups
 from minidnn.program import Op
@@ -21,7 +21,7 @@ def _of_groups(op: Op) -> tuple[tuple[Argument, ...], Shared]:
     n, count, width, places, run = groups(shape, op.attrs.groups)
     apart = run == width == 1
     g = divided(Rows(n, places, count) if apart else Rows(n * count, width * places * run, 1))
-    numbers = np.int64(math.prod(shape[1:])), np.int32(count), np.int32(width), np.int32(run)
+    numbers = np.int64(math.prod(shape[1:])), int32(count), int32(width), int32(run)
     return (*numbers, *g.arguments), g
 
 
@@ -37,8 +37,8 @@ def backward(op: Op) -> list[Recipe]:
     """One recipe for x dy inverse mean (gamma) -> products sums (dx)."""
     shape = op.reads[0].shape
     given, sums = [Read(i) for i in range(4)], [Write(0), Write(1)]
-    rows, width = shared(shape, 2, len(shape)), np.int32(shape[1] // op.attrs.groups)
-    arguments = (*given, *sums, width, *rows.arguments)
+    rows, width = shared(shape, 2, len(shape)), int32(shape[1] // op.attrs.groups)
+    arguments: tuple[Argument, ...] = (*given, *sums, width, *rows.arguments)
     launches = [Launch("group_norm", "channel_sums", arguments, rows.grid(MOST_BLOCKS))]
     if len(op.writes) > 2:
         numbers, g = _of_groups(op)

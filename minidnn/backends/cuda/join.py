@@ -11,7 +11,7 @@ import numpy as np
 from minidnn.backends.cuda.elementwise import copy
 from minidnn.backends.cuda.move import launch
 from minidnn.backends.cuda.multi_tensor import batches, by_pieces
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, int32, over, plain
 from minidnn.backends.layout import order
 from minidnn.backends.moves import gaps, reshaped
 from minidnn.program import Op, Tensor
@@ -66,7 +66,7 @@ def flatten(op: Op) -> list[Recipe]:
     (x,), (y,) = (t.shape for t in op.reads), (t.shape for t in op.writes)
     of = reshaped(x, y)
     if of is None:  # from images to images of which no axis is a part of another
-        numbers = (np.int64(math.prod(y)), *(np.int32(n) for n in (*x[1:], *y[1:])))
+        numbers = (np.int64(math.prod(y)), *(int32(n) for n in (*x[1:], *y[1:])))
         return [plain(Launch("join", "reshape", (Read(0), Write(0), *numbers), over(math.prod(y))))]
     return copy(op) if of.same else [plain(launch(of, math.prod(y)))]
 

@@ -10,7 +10,7 @@ import numpy as np
 from minidnn.backends.cuda import tensor_cores
 from minidnn.backends.cuda.loss import SUMMING, divisor_of, finished, rows_of
 from minidnn.backends.cuda.matmul import multiply, multiply_on_tensor_cores
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write, int32
 from minidnn.backends.workspace import Space
 from minidnn.layers.matmul import MatMulAttrs
 from minidnn.program import Op
@@ -40,8 +40,8 @@ def _recipe(op: Op, name: str, multiply: Callable[..., Launch]) -> Recipe:
     parts = max(1, min(BLOCK, -(-rows // (BLOCK * 4))))
     counted = scratch.take(LABEL * parts)
     divisor, ignores = divisor_of(a, rows, rows), a.ignore_label is not None
-    labels = *(np.int64(1) for _ in range(4)), np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
-    soft = np.int32(0), np.float32(a.label_smoothing)
+    labels = *(np.int64(1) for _ in range(4)), np.int32(a.ignore_label if ignores else 0), int32(ignores)
+    soft = int32(0), np.float32(a.label_smoothing)
     steps = []
     if place and not divisor:
         sizes = np.int64(rows), np.int32(a.ignore_label)
@@ -55,7 +55,7 @@ def _recipe(op: Op, name: str, multiply: Callable[..., Launch]) -> Recipe:
         steps.append(Launch("loss", "softmax_loss_forward", (scores, label, Read(0), p, *of, *numbers), grids[i]))
         if not place:
             continue
-        last = np.int32(parts), np.float64(a.loss_weight), divisor
+        last = int32(parts), np.float64(a.loss_weight), divisor
         ends = p, label, Read(0), Read(2) if divisor else counted, p
         steps.append(Launch("loss", "softmax_loss_backward", (*ends, *numbers, *last), g.grid(MOST_BLOCKS)))
         if "dx" in place:

@@ -10,7 +10,18 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Argument, Launch, Read, Recipe, Scratch, Write, plain
+from minidnn.backends.cuda.recipe import (
+    BLOCK,
+    MOST_BLOCKS,
+    Argument,
+    Launch,
+    Read,
+    Recipe,
+    Scratch,
+    Write,
+    int32,
+    plain,
+)
 from minidnn.backends.cuda.rows import Shared, shared
 from minidnn.backends.workspace import Space
 from minidnn.program import Op, Tensor
@@ -50,7 +61,7 @@ def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
         of_label = label.shape[1], label.shape[2] * label.shape[3]
     ignores = a.ignore_label is not None
     turns = (np.int64(n) for n in (*of_row, *of_label))
-    return *turns, np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
+    return *turns, np.int32(a.ignore_label if ignores else 0), int32(ignores)
 
 
 def divisor_of(a, full: int, batch: int) -> np.float64:
@@ -69,14 +80,14 @@ def _divisor(a, rows: Shared, scores: Tensor) -> np.float64:
 def finished(losses: Space, counted: Space, grid: int, divisor: np.float64) -> Launch:
     """The launch that adds up what `grid` blocks have found, divides it, and writes the loss. A divisor of 0 means the
     number of what counts."""
-    return Launch("loss", "loss_finish", (losses, counted, Write(0), np.int32(grid), divisor), grid=1)
+    return Launch("loss", "loss_finish", (losses, counted, Write(0), int32(grid), divisor), grid=1)
 
 
 def _softened(op: Op) -> tuple[Argument, tuple[np.generic, ...]]:
     """The matrix of what mistakes cost, and two parameters: whether there is one, and the label smoothing. A matrix
     that is not there is passed as the first read, and not read."""
     costs = len(op.reads) > 2
-    return Read(2 if costs else 0), (np.int32(costs), np.float32(op.attrs.label_smoothing))
+    return Read(2 if costs else 0), (int32(costs), np.float32(op.attrs.label_smoothing))
 
 
 def softmax_loss_forward(op: Op) -> list[Recipe]:
@@ -108,7 +119,7 @@ def softmax_loss_backward(op: Op) -> list[Recipe]:
     # With a known divisor nothing is counted. Then the labels are passed instead of counts, and are not read as such.
     counts = Read(1) if divisor else counted
     matrix, soft = _softened(op)
-    last = *soft, np.int32(parts), np.float64(a.loss_weight), divisor
+    last = *soft, int32(parts), np.float64(a.loss_weight), divisor
     arguments = Read(0), Read(1), matrix, counts, Write(0), *numbers, *last
     steps.append(Launch("loss", "softmax_loss_backward", arguments, g.grid(MOST_BLOCKS)))
     return [scratch.recipe("default", *steps)]
@@ -121,12 +132,12 @@ def accuracy_forward(op: Op) -> list[Recipe]:
     grid = g.grid(SUMMING)
     scratch = Scratch()
     result = scratch.take(3 * grid * 8)
-    arguments = Read(0), Read(1), result, *g.arguments, *_labels(x, label, a), np.int32(a.top_k)
+    arguments: tuple[Argument, ...] = (Read(0), Read(1), result, *g.arguments, *_labels(x, label, a), int32(a.top_k))
     return [
         scratch.recipe(
             "default",
             Launch("loss", "accuracy", arguments, grid),
-            Launch("loss", "accuracy_finish", (result, Write(0), np.int32(grid)), grid=1),
+            Launch("loss", "accuracy_finish", (result, Write(0), int32(grid)), grid=1),
         )
     ]
 
@@ -135,7 +146,7 @@ def accuracy_by_class(op: Op) -> list[Recipe]:
     """One recipe for x label -> the share of labels predicted right, for each class."""
     (x, label), a = op.reads, op.attrs
     g = rows_of(x.shape, a.axis)
-    arguments = Read(0), Read(1), Write(0), *g.arguments, *_labels(x, label, a), np.int32(a.top_k)
+    arguments: tuple[Argument, ...] = (Read(0), Read(1), Write(0), *g.arguments, *_labels(x, label, a), int32(a.top_k))
     return [plain(Launch("loss", "accuracy_by_class", arguments, op.writes[0].size))]
 
 
@@ -147,7 +158,7 @@ def objective_forward(op: Op) -> list[Recipe]:
         n = len(weights)
         losses = [Read(start + min(i, n - 1)) for i in range(OBJECTIVES)]  # the last loss fills the unused places
         factors = [np.float32(w) for w in weights] + [np.float32(0)] * (OBJECTIVES - n)
-        arguments = *losses, Write(0), np.int32(n), np.int32(start > 0), *factors
+        arguments = *losses, Write(0), int32(n), int32(start > 0), *factors
         steps.append(Launch("loss", "objective", arguments, grid=1, block=32))
     return [plain(*steps)]
 
@@ -161,7 +172,7 @@ def objective_sum(op: Op) -> list[Recipe]:
         scratch.recipe(
             "default",
             Launch("loss", "sum_elements", (Read(0), partial, np.int64(n)), grid),
-            Launch("loss", "sum_finish", (partial, Write(0), np.int32(grid)), grid=1),
+            Launch("loss", "sum_finish", (partial, Write(0), int32(grid)), grid=1),
         )
     ]
 

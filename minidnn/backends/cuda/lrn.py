@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidnn.backends.cuda.columns import mapping
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Write, over, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Write, int32, over, plain
 from minidnn.backends.layout import strides
 from minidnn.program import Op
 
@@ -31,7 +31,7 @@ class _Axis:
 
     @property
     def arguments(self) -> tuple[np.generic, ...]:
-        return np.int64(self.stride), np.int32(self.length), np.int32(min(self.half, self.length - 1))
+        return np.int64(self.stride), int32(self.length), int32(min(self.half, self.length - 1))
 
 
 NONE = _Axis(1, 1, 0)
@@ -100,7 +100,7 @@ def backward(op: Op) -> list[Recipe]:
         half = int(w.axes[0].arguments[2])
         shared = (3 * TILE + 8 * half) * 4
         if shared <= MOST_SHARED:
-            arguments = x, dy, dx, *w.numbers, np.int32(w.axes[0].length), np.int32(half)
+            arguments = x, dy, dx, *w.numbers, int32(w.axes[0].length), int32(half)
             return [plain(Launch("lrn", "backward_across", arguments, over(w.n, TILE), shared=shared), name="tiles")]
         return [_direct(w, x, dy, dx)]
     recipes = [_direct(w, x, dy, dx), _separable(w, x, dy, dx)]

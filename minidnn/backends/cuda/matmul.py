@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.cuda import tensor_cores
-from minidnn.backends.cuda.recipe import MOST_BLOCKS, Launch, Pointer, Read, Recipe, Write, plain
+from minidnn.backends.cuda.recipe import MOST_BLOCKS, Launch, Pointer, Read, Recipe, Write, int32, plain
 from minidnn.layers.matmul import MatMulAttrs
 from minidnn.program import Op
 
@@ -39,9 +39,9 @@ def multiply(
     kernel: str = "matmul",
 ) -> Launch:
     """The launch of the products; adds: to what `to` is. The kernel "matmul_to_float" leaves them unrounded."""
-    sizes = np.int64(a.batch), *(np.int32(n) for n in (a.rows, a.depth, a.columns))
+    sizes = np.int64(a.batch), *(int32(n) for n in (a.rows, a.depth, a.columns))
     flags = a.transpose_a, a.transpose_b, bias is not None, adds
-    how = *(np.int32(flag) for flag in flags), np.float32(a.scale)
+    how = *(int32(flag) for flag in flags), np.float32(a.scale)
     ends = left, right, right if bias is None else bias, to
     return Launch("matmul", kernel, (*ends, *sizes, *how), _blocks(a, TILE))
 
@@ -52,12 +52,12 @@ def multiply_on_tensor_cores(
 ) -> Launch:  # fmt: skip
     """As `multiply`; itemsize: bytes of a number in memory."""
     side = _side(a)
-    sizes = np.int64(a.batch), *(np.int32(n) for n in (a.rows, a.depth, a.columns))
+    sizes = np.int64(a.batch), *(int32(n) for n in (a.rows, a.depth, a.columns))
     units = (
         tensor_cores.unit(itemsize * (a.rows if a.transpose_a else a.depth)),
         tensor_cores.unit(itemsize * (a.depth if a.transpose_b else a.columns)),
     )
-    how = *(np.int32(n) for n in (*units, bias is not None, adds)), np.float32(a.scale)
+    how = *(int32(n) for n in (*units, bias is not None, adds)), np.float32(a.scale)
     ends = left, right, right if bias is None else bias, to
     name = f"tensor_matmul_{side}_{a.transpose_a:d}{a.transpose_b:d}"
     shared = STAGES * STAGE_BYTES * side

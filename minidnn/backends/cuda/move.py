@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Table, Write, over, plain
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Table, Write, int32, over, plain
 from minidnn.backends.layout import order
 from minidnn.backends.moves import Move, move
 from minidnn.program import Op
@@ -33,7 +33,7 @@ def launch(of: Move, size: int) -> Launch:
     by, last = 4 if four else 1, loops[-1]
     counted = [(loop.size, loop.step // by, loop.low, loop.high) for loop in loops[:-1]]
     counted.append((last.size // by, last.step, last.low // by, last.high // by))
-    numbers = np.int32(len(loops)), np.int64(of.start // by), np.int64(size // by)
+    numbers = int32(len(loops)), np.int64(of.start // by), np.int64(size // by)
     arguments = Read(0), Write(0), _table(counted), *numbers
     return Launch("move", f"rows_{by}", arguments, over(size // by))
 
@@ -46,7 +46,7 @@ def _turned(of: Move, turned: int, size: int) -> Launch:
     columns, rows, images = sizes[turned], sizes[-1], math.prod(n for n, _, _ in around)
     tiles = images * -(-rows // TILE) * -(-columns // TILE)
     numbers = (np.int64(n) for n in (images, rows, columns, of.loops[-1].step, pitch[turned]))
-    arguments = Read(0), Write(0), _table(around or [(1, 0, 0)]), np.int32(len(around)), *numbers
+    arguments = Read(0), Write(0), _table(around or [(1, 0, 0)]), int32(len(around)), *numbers
     return Launch("move", "turned", arguments, min(tiles, MOST_BLOCKS), BLOCK)
 
 

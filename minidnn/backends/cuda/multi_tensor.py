@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Scalar, Table, Write
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Scalar, Table, Write, int32
 from minidnn.program import Op, Tensor
 
 PIECE = BLOCK * 16  # values of a piece, as in kernels/multi_tensor.cuh
@@ -29,7 +29,7 @@ def places(op: Op) -> tuple[dict[Tensor, Read], dict[Tensor, Write]]:
 
 def firsts(counts: Sequence[int]) -> tuple[np.int32, ...]:
     """For each count the sum of those before it: the number of a tensor's first piece."""
-    return tuple(np.int32(n) for n in (0, *accumulate(counts))[: len(counts)])
+    return tuple(int32(n) for n in (0, *accumulate(counts))[: len(counts)])
 
 
 def wide(tensors: Sequence[Tensor]) -> tuple[np.uint8, ...]:
@@ -50,5 +50,5 @@ def by_pieces(
     then the sizes and the first pieces; then `numbers`. `more`: the arguments behind the table and its counts."""
     pieces = [-(-t.size // PIECE) for t in sized]
     table = Table(most, (*tensors, tuple(np.int64(t.size) for t in sized), firsts(pieces), *numbers))
-    counts = np.int32(len(sized)), np.int32(sum(pieces))
+    counts = int32(len(sized)), int32(sum(pieces))
     return Launch(source, kernel, (table, *counts, *more), min(sum(pieces), MOST_BLOCKS))

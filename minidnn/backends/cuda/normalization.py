@@ -23,6 +23,7 @@ from minidnn.backends.cuda.recipe import (
     Space,
     Table,
     Write,
+    int32,
     over,
     plain,
 )
@@ -60,11 +61,11 @@ def batch_norm_moments(op: Op) -> list[Recipe]:
 def batch_norm_merge(op: Op) -> list[Recipe]:
     """One recipe for a pair of each part -> one of all parts: mean variance, or two sums."""
     kernel, c, before, launches = op.kind.removeprefix("batch_norm."), op.writes[0].size, 0, []
-    more = (Read(0), np.int32(len(op.reads) // 2)) if kernel == "merge_moments" else ()
+    more = (Read(0), int32(len(op.reads) // 2)) if kernel == "merge_moments" else ()
     for part in batches(range(0, len(op.reads), 2), PARTS):
         table = Table(PARTS, (tuple(Read(i) for i in part), tuple(Read(i + 1) for i in part)))
-        counts = np.int32(len(part)), np.int32(before)
-        launches.append(_launch(kernel, table, *counts, Write(0), Write(1), np.int32(c), *more, grid=over(c)))
+        counts = int32(len(part)), int32(before)
+        launches.append(_launch(kernel, table, *counts, Write(0), Write(1), int32(c), *more, grid=over(c)))
         before += len(part)
     return [plain(*launches)]
 
@@ -80,7 +81,7 @@ def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Lau
     if g.chunks == 1:
         return [_launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)]
     partial, last = scratch.take(g.chunks * 3 * c * 4), merging(g.chunks, c)
-    finish = x, partial, mean, variance, np.int64(g.items), np.int32(g.inner), *last.arguments
+    finish = x, partial, mean, variance, np.int64(g.items), int32(g.inner), *last.arguments
     return [
         _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
         _launch("moments_finish", *finish, grid=last.grid),
@@ -127,11 +128,11 @@ def _sums(op: Op, scratch: Scratch, given: Sequence[Pointer], sums: Sequence[Poi
     g = reducing(shape)
     name = f"backward_sums{_behind(op)}_{g.vector}"
     if g.chunks == 1:
-        yield _launch(name, *given, *sums, np.int32(0), eps, *g.arguments, grid=g.grid)
+        yield _launch(name, *given, *sums, int32(0), eps, *g.arguments, grid=g.grid)
     else:
         partial, last = scratch.take(g.chunks * 2 * c * 4), partials(g.chunks, 2 * c)
         halves = partial, Space(partial.offset + c * 4, partial.nbytes - c * 4)
-        yield _launch(name, *given, *halves, np.int32(2 * c), eps, *g.arguments, grid=g.grid)
+        yield _launch(name, *given, *halves, int32(2 * c), eps, *g.arguments, grid=g.grid)
         yield _launch("backward_finish", partial, *sums, *last.arguments, grid=last.grid)
 
 
@@ -158,11 +159,11 @@ def batch_norm_statistics(op: Op) -> list[Recipe]:
         columns = (
             *(tuple(read[one.reads[i]] for one in part) for i in range(2)),
             *(tuple(write[one.writes[i]] for one in part) for i in range(3)),
-            tuple(np.int32(one.writes[0].size) for one in part),
+            tuple(int32(one.writes[0].size) for one in part),
             tuple(np.float32(one.attrs.fraction) for one in part),
             tuple(np.float32(n / (n - 1) if n > 1 else 1.0) for n in counts),
         )
-        counts_of = np.int32(len(part)), np.int32(rows)
+        counts_of = int32(len(part)), int32(rows)
         launches.append(_launch("statistics", Table(NORMS, columns), *counts_of, grid=len(part)))
     return [plain(*launches)]
 
@@ -171,7 +172,7 @@ def batch_norm_keep(op: Op) -> list[Recipe]:
     """One recipe for means variances mean variance iteration -> the first two, of which a row is set."""
     c = op.reads[2].size
     tensors = Write(0), Write(1), Read(2), Read(3), Read(4)
-    return [plain(_launch("keep", *tensors, np.int32(op.attrs.every), np.int32(c), grid=over(c)))]
+    return [plain(_launch("keep", *tensors, int32(op.attrs.every), int32(c), grid=over(c)))]
 
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
@@ -209,8 +210,8 @@ def _by_channel(shape: tuple[int, ...], reads: list[Argument]) -> Recipe:
     inner = 1 if channels_last(shape) else math.prod(shape[2:])
     if inner == 1 and c % 4 == 0:
         n4 = size // 4
-        return plain(Launch("normalization", f"{name}_4", (*reads, Write(0), np.int64(n4), np.int32(c // 4)), over(n4)))
-    arguments = (*reads, Write(0), np.int64(size), np.int32(inner), np.int32(c))
+        return plain(Launch("normalization", f"{name}_4", (*reads, Write(0), np.int64(n4), int32(c // 4)), over(n4)))
+    arguments = (*reads, Write(0), np.int64(size), int32(inner), int32(c))
     return plain(Launch("normalization", f"{name}_1", arguments, over(size)))
 
 

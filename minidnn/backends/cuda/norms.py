@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.cuda.multi_tensor import batches, by_pieces, firsts, wide
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Table, Write, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Table, Write, int32, plain
 from minidnn.program import Op
 from minidnn.ranks import shards
 
@@ -30,7 +30,7 @@ def gradient_clip(op: Op) -> list[Recipe]:
     threshold."""
     scratch = Scratch()
     steps, totals, count = _totals(op, 0, scratch)
-    last = totals, Write(0), np.int32(count), np.float64(op.attrs.threshold)
+    last = totals, Write(0), int32(count), np.float64(op.attrs.threshold)
     return [scratch.recipe("default", *steps, Launch("norms", "clip_factor", last, grid=1))]
 
 
@@ -38,7 +38,7 @@ def gradient_unscale(op: Op) -> list[Recipe]:
     """One recipe for state objective sums -> state factor. The factor undoes the loss scale and clips."""
     a, scratch = op.attrs, Scratch()
     steps, totals, count = _totals(op, 2, scratch)
-    numbers = np.int32(count), np.float64(a.threshold), np.int32(a.period), np.float32(a.most), np.float32(a.least)
+    numbers = int32(count), np.float64(a.threshold), int32(a.period), np.float32(a.most), np.float32(a.least)
     last = totals, Read(1), Write(0), Write(1), *numbers
     return [scratch.recipe("default", *steps, Launch("norms", "unscale_factor", last, grid=1))]
 
@@ -48,11 +48,11 @@ def _totals(op: Op, sums: int, scratch: Scratch) -> tuple[list[Launch], Space, i
     many tensors)."""
     blocks = op.attrs.blocks
     totals = scratch.take(len(blocks.counts) * 8)
-    row, steps = np.int32(sum(blocks.counts)), []
-    tensors = list(zip(firsts(blocks.counts), map(np.int32, blocks.counts), strict=True))
+    row, steps = int32(sum(blocks.counts)), []
+    tensors = list(zip(firsts(blocks.counts), map(int32, blocks.counts), strict=True))
     for k, part in enumerate(batches(tensors, TOTALS)):
         into = Space(totals.offset + k * TOTALS * 8, len(part) * 8)
-        arguments = Table(TOTALS, tuple(zip(*part, strict=True))), Read(sums), np.int32(blocks.ranks), row, into
+        arguments = Table(TOTALS, tuple(zip(*part, strict=True))), Read(sums), int32(blocks.ranks), row, into
         steps.append(Launch("norms", "tensor_squares", arguments, len(part)))
     return steps, totals, len(tensors)
 
@@ -62,10 +62,10 @@ def ratio(op: Op) -> list[Recipe]:
     a, blocks = op.attrs.rule, op.attrs.blocks
     at = int(blocks is not None)
     ranks, each = (blocks.ranks, blocks.counts[0]) if blocks else (0, 0)
-    given = Read(0), np.int32(ranks), np.int32(each)
+    given = Read(0), int32(ranks), int32(each)
     pointers = Read(at), Read(at + 1) if a.clipped else Read(at), Write(0)
     own = (np.float64(a.numbers[1]), np.float32(a.decay), np.float32(a.scale)) if op.family == "lars" else ()
-    launch = Launch("norms", f"{op.family}_ratio", (*given, *pointers, *own, np.int32(a.clipped)), grid=1)
+    launch = Launch("norms", f"{op.family}_ratio", (*given, *pointers, *own, int32(a.clipped)), grid=1)
     return [plain(launch)]
 
 

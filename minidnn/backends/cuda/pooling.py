@@ -8,7 +8,19 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Table, Write, divisor, over, plain
+from minidnn.backends.cuda.recipe import (
+    Argument,
+    Launch,
+    Read,
+    Recipe,
+    Scratch,
+    Table,
+    Write,
+    divisor,
+    int32,
+    over,
+    plain,
+)
 from minidnn.program import Op
 
 ADDRESSABLE = 256  # most positions of a window whose index is a byte
@@ -56,9 +68,10 @@ def _launch(
 ) -> Launch:
     """The launch of a kernel with one thread for each item that it writes; an item is four channels, or one."""
     a, (_, c, h, w) = op.attrs, x
+    int32(math.prod(a.kernel))  # an index is a place of the window
     width = 4 if c % 4 == 0 else 1
     items = math.prod(writes) // width
-    sizes = (np.int32(v) for v in (h, w, *y[2:], c, *a.kernel, *a.stride, *a.pad))
+    sizes = (int32(v) for v in (h, w, *y[2:], c, *a.kernel, *a.stride, *a.pad))
     divisors = (number for by in (c // width, writes[3], writes[2], *a.stride) for number in divisor(by))
     geometry = Table(1, tuple((number,) for number in (*sizes, *divisors)))
     return Launch("pooling", f"{name}_{width}", (*arguments, np.int64(items), geometry), over(items))

@@ -13,11 +13,39 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends.workspace import Space, Workspace
+from minidnn.errors import BadInput
 from minidnn.program import Algorithm, Op
 
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
 FILLING = 1024  # blocks that keep all processors of the largest GPUs busy
 MOST_BLOCKS = 1 << 16  # most blocks of a grid-stride kernel: more than any GPU runs at once
+# Kernels number a tensor's elements in 64 bits, and those of a row, a plane or an axis in 32. Some round up to a tile.
+LARGEST = (1 << 31) - 1024
+
+
+class TooLarge(BadInput, ValueError):
+    """A row, a plane or an axis has more elements than a kernel counts. `size`: how many."""
+
+    def __init__(self, size: int, why: str = "") -> None:
+        super().__init__(why or f"{size} elements in a row; kernels count {LARGEST}")
+        self.size = size
+
+    def of(self, op: Op) -> TooLarge:
+        """The same, with a message that names the layer, the number, and what would work."""
+        shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in op.tensors)
+        return TooLarge(
+            self.size,
+            f"layer {op.layer}, {op.name}: a row, a plane or an axis of {shapes} has {self.size} elements, and the "
+            f"cuda backend's kernels count {LARGEST} of them: shape the bottom so that they lie along more axes, or "
+            "use --device cpu",
+        )
+
+
+def int32(n: int) -> np.int32:
+    """A number as a kernel's int. Raises TooLarge if it is larger than LARGEST."""
+    if n > LARGEST:
+        raise TooLarge(n)
+    return np.int32(n)
 
 
 @dataclass(frozen=True)
@@ -37,7 +65,7 @@ class Write:
 
 
 Pointer = Read | Write | Space
-Scalar = Pointer | np.generic  # a NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5)
+Scalar = Pointer | np.generic  # a NumPy scalar has exactly the kernel's type: int32(3), np.int64(n), np.float32(0.5)
 
 
 @dataclass(frozen=True)

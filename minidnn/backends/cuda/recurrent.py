@@ -8,7 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from minidnn.backends.cuda.matmul import multiply
-from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scalar, Scratch, Table, Write, over, plain
+from minidnn.backends.cuda.recipe import (
+    Argument,
+    Launch,
+    Read,
+    Recipe,
+    Scalar,
+    Scratch,
+    Table,
+    Write,
+    int32,
+    over,
+    plain,
+)
 from minidnn.layers.matmul import MatMulAttrs
 from minidnn.layers.recurrent import GATES
 from minidnn.program import Op
@@ -45,7 +57,7 @@ class Steps:
 
     def launch(self, kernel: str, *pointers: Scalar, more: tuple[Argument, ...] = ()) -> Launch:
         """A kernel over the numbers of a state."""
-        sizes = np.int64(self.batch), np.int32(self.width)
+        sizes = np.int64(self.batch), int32(self.width)
         return Launch("recurrent", kernel, (_struct(*pointers), *more, *sizes), over(self.batch * self.width))
 
     def product(self, left: Scalar, to: Scalar, turned: bool) -> Launch:
@@ -118,7 +130,7 @@ def previous(op: Op) -> list[Recipe]:
     """One recipe for y (cont h_0) -> before."""
     s = Steps(op)
     ends = _struct(s.at("y"), s.at("cont"), s.at("h_0")), s.ends["before"]
-    sizes = np.int64(s.steps * s.batch), np.int64(s.batch), np.int32(s.width)
+    sizes = np.int64(s.steps * s.batch), np.int64(s.batch), int32(s.width)
     grid = over(s.steps * s.batch * s.width)
     return [plain(Launch("recurrent", "recurrent_previous", (*ends, *sizes), grid))]
 

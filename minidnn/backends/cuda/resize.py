@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Table, Write, over, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Table, Write, int32, over, plain
 from minidnn.program import Op
 
 
@@ -17,7 +17,7 @@ def recipes(op: Op) -> list[Recipe]:
     whole = a.method == "NEAREST" or tuple(y) == a.size
     last = (begin + size - 1 for begin, size in zip(a.begin, a.size, strict=True))
     numbers = (*x, *y, c, *a.step, *a.over, *a.begin, *last, whole)
-    geometry = Table(1, tuple((np.int32(n),) for n in numbers))
+    geometry = Table(1, tuple((int32(n),) for n in numbers))
     items = op.writes[0].size
     return [plain(Launch("resize", name, (Read(0), Write(0), np.int64(items), geometry), over(items)))]
 

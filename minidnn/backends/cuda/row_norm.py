@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.cuda.columns import partials, reducing
-from minidnn.backends.cuda.recipe import MOST_BLOCKS, Argument, Launch, Read, Recipe, Scratch, Space, Write, plain
+from minidnn.backends.cuda.recipe import (
+    MOST_BLOCKS,
+    Argument,
+    Launch,
+    Read,
+    Recipe,
+    Scratch,
+    Space,
+    Write,
+    int32,
+    plain,
+)
 from minidnn.backends.cuda.rows import shared
 from minidnn.backends.rows import rows
 from minidnn.program import Op
@@ -19,7 +30,7 @@ def _by_row(op: Op, kernel: str, shape: tuple[int, ...]) -> list[Recipe]:
     g = shared(shape, a.first, a.last)
     ends: list[Argument] = [Read(i) for i in range(len(op.reads))]
     ends += [Write(i) for i in range(len(op.writes))]
-    how = np.int32(a.centred), np.int32(DIVISORS.index(a.divisor)), np.float32(a.eps)
+    how = int32(a.centred), int32(DIVISORS.index(a.divisor)), np.float32(a.eps)
     return [plain(Launch("row_norm", kernel, (*ends, *how, *g.arguments), g.grid(MOST_BLOCKS)))]
 
 
@@ -41,14 +52,14 @@ def backward_filter(op: Op) -> list[Recipe]:
     g = reducing((r.outer, r.length) if r.inner == 1 else (r.outer, r.length, r.inner))
     scratch, name, c = Scratch(), f"filter_{g.vector}", r.length
     if g.chunks == 1:
-        arguments = *given, Write(0), Write(1), np.int32(0), *g.arguments
+        arguments: tuple[Argument, ...] = (*given, Write(0), Write(1), int32(0), *g.arguments)
         return [scratch.recipe("default", Launch("row_norm", name, arguments, g.grid))]
     partial, last = scratch.take(g.chunks * 2 * c * 4), partials(g.chunks, 2 * c)
     halves = partial, Space(partial.offset + c * 4, partial.nbytes - c * 4)
     return [
         scratch.recipe(
             "default",
-            Launch("row_norm", name, (*given, *halves, np.int32(2 * c), *g.arguments), g.grid),
+            Launch("row_norm", name, (*given, *halves, int32(2 * c), *g.arguments), g.grid),
             Launch("row_norm", "filter_finish", (partial, Write(0), Write(1), *last.arguments), last.grid),
         )
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidnn.backends.cuda.columns import power_of_two
-from minidnn.backends.cuda.recipe import BLOCK
+from minidnn.backends.cuda.recipe import BLOCK, int32
 from minidnn.backends.rows import Rows, rows
 
 AT_ONCE = 1 << 16  # threads that keep a GPU busy
@@ -25,7 +25,7 @@ class Shared:
     @property
     def arguments(self) -> tuple[np.generic, ...]:
         """The parameters ROWS of kernels/rows.cuh."""
-        return np.int64(self.count), np.int64(self.inner), np.int32(self.length), np.int32(self.lanes)
+        return np.int64(self.count), np.int64(self.inner), int32(self.length), int32(self.lanes)
 
     def grid(self, most: int) -> int:
         return max(1, min(most, -(-self.count // (BLOCK // self.lanes))))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends.cuda.multi_tensor import PIECE, batches, by_pieces, places, wide
-from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, over, plain
+from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, int32, over, plain
 from minidnn.optimizers import RULES
 from minidnn.program import MULTI_TENSOR, Op, Tensor
 
@@ -75,7 +75,7 @@ def _ruled(op: Op, rule: str, of: Sequence[Op]) -> Launch:
         wide(gradients),
     )
     how = {"L1": L1, "L2": L2}[a.regularization] if rule != "adamw" else NONE
-    given = rate, objective, iteration, clip, *_own(a), np.float32(a.scale), np.int32(how), np.int32(clipped)
+    given = rate, objective, iteration, clip, *_own(a), np.float32(a.scale), int32(how), int32(clipped)
     return by_pieces("rules", rule, RULED, [one.writes[0] for one in of], tensors, numbers, *given)
 
 
@@ -85,11 +85,11 @@ def lamb_moments(op: Op) -> list[Recipe]:
     clip, summed = Read(6) if a.clipped else Read(2), len(op.writes) > 2
     pointers = Read(0), Read(1), Write(0), Write(1), Read(2), Read(5), clip, Write(2 * summed)
     numbers = (
-        np.int32(summed),
+        int32(summed),
         *_own(a),
         np.float32(a.decay),
         np.float32(a.scale),
-        np.int32(a.clipped),
+        int32(a.clipped),
         np.int64(w.size),
     )
     return [plain(Launch("rules", f"lamb_moments{_wide(dw)}", (*pointers, *numbers), over(w.size, PIECE)))]

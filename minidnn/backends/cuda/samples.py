@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, int32, over, plain
 from minidnn.program import Op
 
 MEANS = 4  # of a kernel; programs/raw.py asks for no more
@@ -17,7 +17,7 @@ def transform(op: Op) -> list[Recipe]:
     pixels = y.size // channels
     mean = op.attrs.mean or (0.0,)
     means = (*mean, *(mean[-1],) * (MEANS - len(mean)))
-    numbers = (np.int64(pixels), *(np.int32(n) for n in (channels, height, width, rows, columns)))
+    numbers = (np.int64(pixels), *(int32(n) for n in (channels, height, width, rows, columns)))
     floats = (np.float32(f) for f in (*means, op.attrs.scale))
     kernel = "transform_bytes" if op.reads[0].dtype == "uint8" else "transform_floats"
     arguments = (Read(0), Read(1), Write(0), *numbers, *floats)

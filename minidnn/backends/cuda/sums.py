@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, int32, over, plain
 from minidnn.program import Op
 
 
@@ -17,7 +17,7 @@ def accumulate(op: Op) -> list[Recipe]:
 
 def total(op: Op) -> list[Recipe]:
     """One recipe for sums dw -> their sum, float32."""
-    arguments = Read(0), Read(1), Write(0), np.int32((op.attrs.every - 1).bit_count())
+    arguments = Read(0), Read(1), Write(0), int32((op.attrs.every - 1).bit_count())
     n = op.reads[1].size
     return [plain(Launch("sums", "total", (*arguments, np.int64(n)), over(n)))]
 
@@ -25,7 +25,7 @@ def total(op: Op) -> list[Recipe]:
 def merge(op: Op) -> list[Recipe]:
     """One recipe for rows (dw) -> shard, float32."""
     a, n = op.attrs, op.writes[0].size
-    arguments = Read(0), Write(0), np.int32(a.ranks), np.int64(a.own), np.int64(n)
+    arguments = Read(0), Write(0), int32(a.ranks), np.int64(a.own), np.int64(n)
     return [plain(Launch("sums", "merge", arguments, over(n)))]
 
 

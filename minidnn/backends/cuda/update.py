@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cuda.multi_tensor import batches, by_pieces, places, wide
-from minidnn.backends.cuda.recipe import Launch, Recipe, plain
+from minidnn.backends.cuda.recipe import Launch, Recipe, int32, plain
 from minidnn.program import Op
 
 UPDATES = 80  # most weights of a launch
@@ -39,8 +39,8 @@ def _sgd(op: Op, of: Sequence[Op]) -> Launch:
         tuple(np.float32(one.attrs.decay) for one in of),
         wide([one.reads[1] for one in of]),
     )
-    given = rate, objective, clip, np.int32(a.clipped), np.float32(a.scale), np.float32(a.momentum)
-    lasso = np.int32(a.regularization == "L1")
+    given = rate, objective, clip, int32(a.clipped), np.float32(a.scale), np.float32(a.momentum)
+    lasso = int32(a.regularization == "L1")
     kernel = "sgd_momentum" if a.momentum else "sgd"
     return by_pieces("update", kernel, UPDATES, [one.reads[0] for one in of], tensors, numbers, *given, lasso)
 

@@ -19,7 +19,7 @@ __device__ inline Places place(const Dims& g, int64 i) {
 #pragma unroll
     for (int d = DIMS - 1; d > 0; d--) {
         if (g.size[d] == 1) continue;
-        int64 q = quotient(i, (uint32)g.size[d]), r = i - q * g.size[d];
+        int64 q = over(i, g.size[d]), r = i - q * g.size[d];
         p.at += r * g.step[d], p.other += r * g.other[d];
         i = q;
     }

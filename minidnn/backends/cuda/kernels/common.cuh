@@ -156,6 +156,9 @@ __device__ inline int64 quotient(int64 a, uint32 b) {
 }
 __device__ inline uint32 remainder(int64 a, uint32 b, int64 q) { return (uint32)(a - q * b); }
 
+// The same for a size in elements, which may have more than 32 bits.
+__device__ inline int64 over(int64 a, int64 b) { return b >> 32 ? a / b : quotient(a, (uint32)b); }
+
 // A divisor that the host has prepared (recipe.divisor). A quotient of a number below 2^31 is a multiplication
 // and a shift.
 struct Divisor {

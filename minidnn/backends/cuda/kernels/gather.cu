@@ -46,7 +46,7 @@ extern "C" __global__ void pixels(const T* dy, T* dx, int64 n, WINDOWS) {
 // y[k] = x[index[k]], or NaN if x has no such row. n: values of y; width: values of a row.
 extern "C" __global__ void rows(const T* x, const int* index, T* y, int64 n, int64 width, int count) {
     for (int64 i = first(); i < n; i += step()) {
-        int64 place = width >> 32 ? i / width : quotient(i, (uint32)width);
+        int64 place = over(i, width);
         int row = index[place];
         bool there = row >= 0 && row < count;
         store(y, i, there ? load(x, row * width + (i - place * width)) : __uint_as_float(0x7FC00000u));

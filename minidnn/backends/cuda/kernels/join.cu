@@ -17,9 +17,8 @@ template <int V, What WHAT>
 __device__ inline void move(const Parts& of, int count, int pieces, const T* from, T* to, int64 wide) {
     each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
         int64 width = of.width[k] / V;
-        bool narrow = width >> 32 == 0;
         for (int64 i = begin / V + threadIdx.x; i < end / V; i += MULTI_TENSOR_BLOCK) {
-            int64 row = narrow ? quotient(i, (uint32)width) : i / width, column = (i - row * width) * V;
+            int64 row = over(i, width), column = (i - row * width) * V;
             int64 at = row * wide + of.start[k] + column;
             if constexpr (V == 4) {
                 if (WHAT == OUT_OF) store4(of.part[k], i, load4(from, at / 4));

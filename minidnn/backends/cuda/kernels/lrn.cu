@@ -18,7 +18,7 @@ struct Axis {
 __device__ inline void reach(const Axis& a, int64 i, int& before, int& after) {
     before = after = 0;
     if (a.half == 0) return;
-    int64 line = quotient(i, (uint32)a.stride);
+    int64 line = over(i, a.stride);
     int at = (int)remainder(line, a.length, quotient(line, a.length)), beyond = a.length - 1 - at;
     before = a.half < at ? a.half : at;
     after = a.half < beyond ? a.half : beyond;

@@ -10,8 +10,6 @@ struct Loops {
     int64 places[MOST], step[MOST], low[MOST], high[MOST];
 };
 
-__device__ inline int64 over(int64 a, int64 b) { return b >> 32 ? a / b : quotient(a, (uint32)b); }
-
 // V values at a time, by which the innermost loop, `start` and the steps are counted. n: of all values, so counted.
 template <int V>
 __device__ inline void by_rows(const T* x, T* y, const Loops& of, int loops, int64 start, int64 n) {

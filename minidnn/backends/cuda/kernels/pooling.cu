@@ -118,7 +118,7 @@ __device__ inline void max_backward(const I* index, const T* y, const T* dy, T* 
         for (int r = rows.from; r >= rows.to; r--) {
             for (int q = columns.from; q >= columns.to; q--) {
                 int here = (p.row + g.ph - r * g.sh) * g.kw + p.column + g.pw - q * g.sw, where[V];
-                int64 at = from + (int64)(r * g.ow + q) * g.c;
+                int64 at = from + ((int64)r * g.ow + q) * g.c;
                 load_index<V>(index, at, where);
                 Some<V> s = load_some<V>(dy, at);
                 if constexpr (RELU) {
@@ -141,7 +141,7 @@ __device__ inline void max_backward(const I* index, const T* y, const T* dy, T* 
 // The divisor of an average: the places of the window clipped to the image with its padding, not to the image.
 __device__ inline float divisor(int row, int column, Geometry g) {
     int top = row * g.sh - g.ph, left = column * g.sw - g.pw;
-    return (float)((min(top + g.kh, g.h + g.ph) - top) * (min(left + g.kw, g.w + g.pw) - left));
+    return (float)((int64)(min(top + g.kh, g.h + g.ph) - top) * (min(left + g.kw, g.w + g.pw) - left));
 }
 
 template <int V>

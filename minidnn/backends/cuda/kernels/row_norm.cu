@@ -129,7 +129,7 @@ struct SumsOfRows {
         Pack<V> a, b;
         get(x, i, a);
         get(dy, i, b);
-        int64 group = quotient(i * V, (uint32)length * inner);
+        int64 group = over(i * V, (int64)length * inner);
         int64 row = inner == 1 ? group : group * inner + remainder(i, inner, quotient(i, inner));
         for (int v = 0; v < V; v++) {
             sum[0][v] += b.at[v] * ((a.at[v] - mean[row]) * inverse[row]);
