@@ -3,11 +3,11 @@ in the same kernel."""
 
 from __future__ import annotations
 
+from minidnn.backends.cuda import slices
 from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, Cudnn, NoPlan, W, X, Y
-from minidnn.backends.cuda.recipe import Execute, Pointer, Read, Recipe, Scratch, Write
+from minidnn.backends.cuda.recipe import Execute, Read, Recipe, Scratch, Write
+from minidnn.backends.cuda.slices import Pack
 from minidnn.program import Op, Tensor
-
-Pack = list[tuple[int, Pointer]]  # (a tensor's uid in the graph, its address)
 
 
 def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
@@ -47,9 +47,13 @@ def dtype_of(op: Op) -> str:
     return dtype
 
 
-def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str = "") -> list[Recipe]:
-    """One recipe per plan of the problem, best first. Raises NoPlan, naming the op, if there is no plan."""
+def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str = "", axis: int = 0) -> list[Recipe]:
+    """One recipe per plan of the problem, best first; `axis`: that of the batch, of which cuDNN gets slices if the
+    whole has too many elements. Raises NoPlan, naming the op, if there is no plan."""
     try:
+        cut = slices.slices(problem, axis)
+        if len(cut) > 1:
+            return list(slices.recipes(cudnn, cut, pack, axis, prefix))
         plans = cudnn.plans(problem)
     except NoPlan as error:
         raise NoPlan(f"layer {op.layer}, {op.name}: {error}") from None

@@ -62,15 +62,15 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
     o, k = w.shape[0], w.size // w.shape[0]
     n = x.size // k
     asked = partial(Convolution, which, bias=bias, dtype=dtype_of(op), relu=op.kind.endswith("_relu"))
-    ways = {
-        asked((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",
-        asked((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): "images",  # the same if n is 1
+    ways = {  # a problem -> its name, and the axis of the rows
+        asked((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): ("line", 3),
+        asked((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): ("images", 0),  # the same if n is 1
     }
     result: list[list[Recipe]] = []
     refused: NoPlan | None = None
-    for problem, name in ways.items():
+    for problem, (name, axis) in ways.items():
         try:
-            result.append(recipes(cudnn, op, problem, pack, f"{name}."))
+            result.append(recipes(cudnn, op, problem, pack, f"{name}.", axis))
         except NoPlan as error:
             refused = error
     if not result and refused:

@@ -88,6 +88,11 @@ def test_tf32_and_determinism_only_take_plans_away(card, check):
     check("barred", card)
 
 
+@pytest.mark.parametrize("card", [card for card in CARDS if card not in ("p100", "titan_x")])
+def test_batches_of_more_than_32_bits_of_elements_have_the_plans_of_smaller_ones(card, check):
+    check("large", card)
+
+
 def test_names_stay(check):
     check("same_each_time", "h200")
 

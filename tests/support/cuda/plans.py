@@ -140,6 +140,39 @@ def nets(card: str) -> None:
         )
 
 
+def large(card: str) -> None:
+    """A batch of 2^31 elements or more has the plans of its slices: as many as the largest batch below."""
+    cudnn = library(card)
+    for format in [f for f in formats_of(card) if f != "float32"]:
+        for kind in ("convolution.backward_filter", "convolution.forward", "convolution.backward_data"):
+            counts = [len(_recipes_of(cudnn, kind, batch, format)) for batch in (668, 669, 1400)]
+            assert min(counts) > 1 and max(counts) - min(counts) <= max(counts) // 10, (kind, format, counts)
+            print(
+                f"{GPUS[card]['deviceName']}, {format}: {kind} of 64x224x224: plans at batch 668, 669, 1400: {counts}"
+            )
+        x, w, y = (Tensor(n, s, format) for n, s in (("x", (65536, 768)), ("w", (50257, 768)), ("y", (65536, 50257))))
+        for kind, reads, written in (
+            ("inner_product.forward", (x, w), y),
+            ("inner_product.backward_data", (w, y), x),
+            ("inner_product.backward_filter", (x, y), w),
+        ):
+            op = Op(f"head.{kind}", kind, "head", Pass.FORWARD, reads, (written,))
+            recipes = KINDS[kind](cudnn, op)
+            steps = {len(r.steps) for r in recipes}
+            assert len(recipes) > 8 and steps == {3 if kind.endswith("filter") else 2}, (op, len(recipes), steps)
+            print(f"{GPUS[card]['deviceName']}, {format}: {kind} of 65536 x 50257: {len(recipes)} plans, in two slices")
+
+
+def _recipes_of(cudnn: Cudnn, kind: str, batch: int, format: str) -> list[Recipe]:
+    """The recipes for vgg's second convolution."""
+    op = conv(kind, (batch, 64, 224, 224), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1, format)
+    recipes = KINDS[kind](cudnn, op)
+    for recipe in recipes:
+        for step in recipe.steps:
+            assert not isinstance(step, Execute) or all(size(step.plan.problem, uid) < 2**31 for uid, _ in step.pack)
+    return recipes
+
+
 def limits(card: str) -> None:
     """A limit of workspace is obeyed, and some plans remain."""
     for limit in (LITTLE, 64 << 20):

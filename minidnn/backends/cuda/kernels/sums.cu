@@ -1,4 +1,4 @@
-// Sums of gradients over micro-batches and ranks.
+// Sums of gradients over micro-batches, ranks and slices of a batch.
 
 #include "common.cuh"
 
@@ -22,6 +22,23 @@ extern "C" __global__ void accumulate(float* sums, const T* x, const int64* iter
 
 extern "C" __global__ void total(const float* sums, const T* x, float* y, int waiting, int64 n) {
     add(sums + waiting * n, x, y, waiting, n);
+}
+
+// y is the sum of `count` tensors, which begin `pitch` values apart: the gradients of slices of a batch, in their order.
+extern "C" __global__ void add_slices(const T* x, T* y, int count, int64 pitch, int64 n) {
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 sum = load4(x, i);
+        for (int k = 1; k < count; k++) {
+            float4 v = load4(x + k * pitch, i);
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        }
+        store4(y, i, sum);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float sum = load(x, i);
+        for (int k = 1; k < count; k++) sum += load(x + k * pitch, i);
+        store(y, i, sum);
+    }
 }
 
 // The sum of the first `own` elements of the ranks' rows, along the same tree, then zeros.
