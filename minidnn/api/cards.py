@@ -68,7 +68,7 @@ def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -
     finally:
         tell("")
     rows.sort(key=lambda row: (row.memory_bytes, row.gpu))
-    document = Document(rows=rows, net=job.name, batch=job.batch, format=job.format)
+    document = Document(rows=rows, net=job.name, batch=job.batch, tokens=job.tokens, format=job.format)
     title = f"{header.title(job)}. Simulated: the plans of best within each GPU's memory"
     if job.host_assumed:
         title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"

@@ -48,8 +48,8 @@ def notes(job: Plannable, costs: Costs) -> str:
 def _net(job: Plannable) -> dict[str, Any]:
     setting, phase = job.setting, "TEST" if job.forward else "TRAIN"
     return {
-        "net": job.name, "batch": job.batch, "phase": phase, "format": job.format, "ranks": setting.ranks,
-        "host_budget_bytes": setting.host_budget,
+        "net": job.name, "batch": job.batch, "tokens": job.tokens, "phase": phase, "format": job.format,
+        "ranks": setting.ranks, "host_budget_bytes": setting.host_budget,
     }  # fmt: skip
 
 

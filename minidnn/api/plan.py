@@ -168,6 +168,7 @@ def _answer(job: Plannable, policy: str, refused: BudgetError, costs: Costs, tel
         return job.changed(change).programs, replace(known, staging=staging)
 
     try:
-        return remedies(asked, refused, varied, job.train.name, tell, job.places)
+        result = remedies(asked, refused, varied, job.train.name, tell, job.places)
+        return result.model_copy(update={"tokens": job.tokens})
     finally:
         tell("")

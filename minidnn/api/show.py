@@ -29,6 +29,7 @@ def show(
     *,
     phase: Literal["TRAIN", "TEST"] = "TRAIN",
     batch: int | None = None,
+    seq: int | None = None,
     format: str = "float32",
     ignore_unknown: bool = False,
     shape: Mapping[str, tuple[int, ...]] | None = None,
@@ -38,12 +39,14 @@ def show(
     net:    a Net, a solver's parameters, a file, or the name of a model
     phase:  "TRAIN" or "TEST"
     batch:  the batch size to use instead of the net's
+    seq:    tokens of a sample, instead of the net's
     format: the number format of its feature maps
     shape:  by top of a layer that gives data, in place of the data: {"data": (64, 1, 28, 28)}
 
     Raises NoSuchModel, InvalidFile and InvalidInput. Data need not be there.
     """
-    return of(understood(net, batch, ignore_unknown, simulated=True, shapes=shape or {}), phase, format)
+    nets = understood(net, batch, ignore_unknown, simulated=True, shapes=shape or {})
+    return of(nets.with_tokens(seq), phase, format)
 
 
 def of(nets: Nets, phase: str = "TRAIN", format: str = "float32") -> Shown:

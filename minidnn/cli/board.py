@@ -21,7 +21,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "nets", metavar="NET", nargs="+",
         help="a model file, a solver file or the name of a model; vgg19:64 is vgg19 at batch size 64",
     )  # fmt: skip
-    common(parser, "policies", "host_budget", "format", "state", "facts", "modules", "ignore_unknown", "torch", "json")
+    common(
+        parser, "policies", "host_budget", "format", "state", "facts", "seq", "modules", "ignore_unknown", "torch",
+        "json",
+    )  # fmt: skip
     parser.add_argument("--gpus", type=names, metavar="A,B", help="GPUs to simulate (default: titan_x,rtx4090,h100)")
     parser.add_argument(
         "--budgets", type=names, metavar="A,B",

@@ -26,7 +26,7 @@ NETS = "YAML, Caffe's .prototxt, .onnx, or a class of a Python file, .py or FILE
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
     what = f"a model file, or a solver file (adds its optimizer's state): {NETS}; or the name of a model"
     parser.add_argument("file", metavar="FILE", help=what)
-    common(parser, "batch", "set", "loss", "modules", "ignore_unknown", "shape", *shared)
+    common(parser, "batch", "seq", "set", "loss", "modules", "ignore_unknown", "shape", *shared)
 
 
 def read(args: argparse.Namespace) -> Job:
@@ -166,7 +166,8 @@ def write_steps(args: argparse.Namespace, answer: Pictured[Any] | LayerTimes) ->
 
 
 def understood(file: str, args: argparse.Namespace, simulated: bool = False) -> Nets:
-    """(net, nets to test with, solver) of a file. Says which unknown fields are ignored, if the arguments allow any.
+    """(net, nets to test with, solver) of a file, with windows of --seq tokens. Says which unknown fields are
+    ignored, if the arguments allow any.
 
     simulated: whether nothing will run, so that data need not be there"""
     from minidnn.jobs.job import understood
@@ -174,7 +175,7 @@ def understood(file: str, args: argparse.Namespace, simulated: bool = False) -> 
     return understood(
         file, args.batch, args.ignore_unknown, simulated, solver_fields(args), getattr(args, "loss", False),
         shapes(args),
-    )  # fmt: skip
+    ).with_tokens(getattr(args, "seq", None))  # fmt: skip
 
 
 def tell_unobeyed(nets: Any, solver: Any, setting: Setting) -> None:

@@ -26,8 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
     )
     common(
-        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "workers", "worker_limit", "device", "set",
-        "modules", "ignore_unknown", "json",
+        parser, "policy", "budget", "host_budget", "ram", "batch", "seq", "format", "workers", "worker_limit", "device",
+        "set", "modules", "ignore_unknown", "json",
     )  # fmt: skip
 
 

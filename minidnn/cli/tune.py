@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minidnn.cli import subject
@@ -16,6 +17,7 @@ from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.results.budgets import TuneRow
+    from minidnn.results.counted import Counted
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,18 +47,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import tune
+    from minidnn.results.counted import planned
 
     subject.check_report(args, tune.Tuning)
     job = subject.read(args)
     several = args.ranks if args.ranks is not None and len(args.ranks) > 1 else ()
-    result = tune.of(job, args.policy, args.grid, args.samples, args.measure, several, _tell)
+    tell = partial(_tell, planned(job.tokens))
+    result = tune.of(job, args.policy, args.grid, args.samples, args.measure, several, tell)
     subject.deliver(args, result)
     return 0  # also if nothing fits: that is a result, not a failure
 
 
-def _tell(policy: str, row: TuneRow) -> None:
+def _tell(samples: Counted, policy: str, row: TuneRow) -> None:
     from minidnn.report.table import rate
 
     if sys.stderr.isatty():
-        speed = f"{rate(row.samples_per_second)} samples/s" if row.fits else "refused"
+        speed = f"{rate(samples.speed(row.samples_per_second))} {samples.per_second}" if row.fits else "refused"
         say(f"{policy}: batch {row.batch} {speed}", file=sys.stderr, flush=True)

@@ -329,7 +329,7 @@ class Job:
 
     def at_tokens(self, length: int) -> tuple[Program, ...]:
         """The programs for windows of `length` tokens."""
-        return replace(self, nets=self.nets.each(lambda net: net.with_tokens(length))).programs
+        return replace(self, nets=self.nets.with_tokens(length)).programs
 
     def narrower(self) -> list[str]:
         """The number formats of 16 bits that the target has; empty if the job has one already."""

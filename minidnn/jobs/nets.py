@@ -57,6 +57,10 @@ class Nets(NamedTuple):
         """These nets for images of `side` x `side` pixels. Raises InvalidFile if one takes no images."""
         return self.each(lambda net: net.with_images(side))
 
+    def with_tokens(self, length: int | None) -> Nets:
+        """These nets with windows of `length` tokens; None: as they are. Raises InvalidFile if one takes no tokens."""
+        return self if length is None else self.each(lambda net: net.with_tokens(length))
+
     def asked(self, setting: Setting, batch: int | None) -> tuple[Nets, int | None]:
         """(the nets with the setting's tokens, and at the batch of each rank; that batch). Several ranks divide the
         setting's global batch.
@@ -65,8 +69,7 @@ class Nets(NamedTuple):
 
         Raises InvalidInput if they cannot have equal parts, and InvalidFile if a net takes no tokens."""
         if setting.seq is not None:
-            seq = setting.seq
-            return self.each(lambda net: net.with_tokens(seq)).asked(replace(setting, seq=None), batch)
+            return self.with_tokens(setting.seq).asked(replace(setting, seq=None), batch)
         each = setting.batch_of(1 if self.solver is None else self.solver.iter_size, batch)
         if each is None or each == batch:
             return self, batch

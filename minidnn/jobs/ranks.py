@@ -90,6 +90,7 @@ def columns(job: Plannable, policy: str, found: Arrangement, costs: Costs) -> di
     single = among_all if ranks == 1 else alone(ranked, policy, costs)
     return {
         "samples_per_second": among_all.rate,
+        "tokens": job.tokens,
         "efficiency": None if single is None else among_all.efficiency(single),
         "exposed_seconds": among_all.exposed,
         "net_seconds": among_all.busy,

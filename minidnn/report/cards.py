@@ -7,15 +7,17 @@ from typing import Any
 
 from minidnn.report.look import Cells, Look
 from minidnn.report.table import duration, rate, size
+from minidnn.results.counted import PER_SECOND, Counted, planned
 
 Row = Mapping[str, Any]  # of results/budgets.py
-HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with endless memory", "slower", "samples/s", "what")
-SPARED = ("what", "samples/s", "with endless memory")
+HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with endless memory", "slower")
+SPARED = ("what", *PER_SECOND, "with endless memory")
 
 
 def cells(document: Row) -> Cells:
     """Headings, and a line for each GPU, the least memory first."""
-    return HEADINGS, [_line(r) for r in document["rows"]]
+    samples = planned(document["tokens"])
+    return (*HEADINGS, samples.per_second, "what"), [_line(r, samples) for r in document["rows"]]
 
 
 def sentences(document: Row) -> list[str]:
@@ -37,9 +39,9 @@ def sentences(document: Row) -> list[str]:
     return sentences
 
 
-def _line(r: Row) -> list[str]:
+def _line(r: Row, samples: Counted) -> list[str]:
     slower = "–" if r["step_seconds"] is None else f"{r['step_seconds'] / r['free_seconds'] - 1:.1%}"
-    speed = "–" if r["samples_per_second"] is None else rate(r["samples_per_second"])
+    speed = "–" if r["samples_per_second"] is None else rate(samples.speed(r["samples_per_second"]))
     return [
         r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]),
         size(r["host_bytes"]), duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],

@@ -12,6 +12,7 @@ from minidnn.memory.schedule import Schedule
 from minidnn.report.bound import UNBOUND
 from minidnn.report.draw import ROLES
 from minidnn.report.table import console_of, duration, left_out, plain, rate, size
+from minidnn.results.counted import Counted, planned
 
 Row = Mapping[str, Any]
 
@@ -129,6 +130,14 @@ OF_MODULES = {
     **ROLES, "weights": "parameters", "weight_gradients": "parameters' gradients", "feature_maps": "activations",
     "gradients": "activations' gradients", "workspace": "scratch",
 }  # fmt: skip
+SPEED = planned(None).per_second  # the column's name; its heading is the unit
+
+
+def samples(r: Row) -> Counted:
+    """What is counted of the row's samples."""
+    return planned(r.get("tokens"))
+
+
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "policy": lambda r: r["policy"],
     "fits": lambda r: "yes" if r["fits"] else "refused",
@@ -142,7 +151,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": seconds,
-    "samples/s": lambda r: "–" if r.get("samples_per_second") is None else rate(r["samples_per_second"]),
+    SPEED: lambda r: "–" if r.get("samples_per_second") is None else rate(samples(r).speed(r["samples_per_second"])),
     "efficiency": lambda r: "–" if r.get("efficiency") is None else f"{r['efficiency']:.3f}",
     "exposed": lambda r: duration(r.get("exposed_seconds")),
     "sent": lambda r: size(r.get("sent_bytes")),
@@ -153,7 +162,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "weights equal": _identical,
 }
 
-OF_RANKS = ("samples/s", "efficiency", "exposed", "sent")  # columns of several ranks
+OF_RANKS = (SPEED, "efficiency", "exposed", "sent")  # columns of several ranks
 
 # Columns that are left out on a narrow terminal, the least useful first.
 SPARED = ("prefetch", "algorithms", "average", "stalled", "offload", "recomputed", "host", "sent")
@@ -179,7 +188,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             del columns[heading]
     if all(r["algorithms"] == "default" for r in rows):
         del columns["algorithms"]
-    return list(columns), [[text(r) for text in columns.values()] for r in rows]
+    headings = [samples(rows[0]).per_second if name == SPEED else name for name in columns]
+    return headings, [[text(r) for text in columns.values()] for r in rows]
 
 
 def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[str]:

@@ -13,12 +13,13 @@ from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.plot import coloured
 from minidnn.report.table import duration, rate, size
+from minidnn.results.counted import Counted, planned
 
 PAYS = 0.5  # of what one of the fewest ranks does: what each further rank has to add
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 90, 60, 300, 52
 HEAD, LINE, NOTED = 40, 16, 150  # pixels of the heading and of a line of the note, and the letters of one
 HEADINGS = (
-    "policy", "ranks", "batch", "peak", "one iteration", "compute", "net", "exposed", "sent", "samples/s", "efficiency",
+    "policy", "ranks", "batch", "peak", "one iteration", "compute", "net", "exposed", "sent",
 )  # fmt: skip
 SPARED = ("batch", "net", "peak", "sent", "compute")
 Row = Mapping[str, Any]  # results/ranks.py
@@ -26,21 +27,22 @@ Row = Mapping[str, Any]  # results/ranks.py
 
 def cells(document: Row) -> Cells:
     """Headings, and a line for each number of ranks. One policy's name is not repeated."""
-    rows = document["rows"]
-    lines = [_line(r) for r in rows]
+    rows, samples = document["rows"], planned(document["tokens"])
+    headings = *HEADINGS, samples.per_second, "efficiency"
+    lines = [_line(r, samples, len(headings)) for r in rows]
     first = 0 if len({r["policy"] for r in rows}) > 1 else 1
-    return HEADINGS[first:], [line[first:] for line in lines]
+    return headings[first:], [line[first:] for line in lines]
 
 
-def _line(r: Row) -> list[str]:
+def _line(r: Row, samples: Counted, columns: int) -> list[str]:
     head = [r["policy"], str(r["ranks"]), str(r["batch"])]
     if not r["fits"]:
-        return [*head, "refused", *["–"] * (len(HEADINGS) - 4)]
+        return [*head, "refused", *["–"] * (columns - 4)]
     names = ("iteration_seconds", "compute_seconds", "net_seconds", "exposed_seconds")
     seconds = (duration(r[name]) if r[name] else "0" for name in names)
     return [
         *head, size(r["peak_bytes"]), *seconds, size(r["sent_bytes"]),
-        rate(r["samples_per_second"]), "–" if r["efficiency"] is None else f"{r['efficiency']:.3f}",
+        rate(samples.speed(r["samples_per_second"])), "–" if r["efficiency"] is None else f"{r['efficiency']:.3f}",
     ]  # fmt: skip
 
 
@@ -106,13 +108,13 @@ def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def picture(document: Row, title: str, notes: str) -> str:
     """The picture in a file of its own."""
-    return drawn(document["rows"], f"{title}: speed over that of as many devices alone", notes)
+    return drawn(document, f"{title}: speed over that of as many devices alone", notes)
 
 
-def drawn(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
+def drawn(document: Row, heading: str = "", note: str = "") -> str:
     """An SVG: samples per second over those of as many devices that do not wait for each other (y), against ranks (x,
     by powers of two). A ring marks the last number that pays. Without a heading it is part of a page."""
-    kept = [r for r in rows if r["fits"]]
+    kept = [r for r in document["rows"] if r["fits"]]
     most = max((r["ranks"] for r in kept), default=1)
     least = min((r["ranks"] for r in kept), default=1)
     octaves = max(math.log2(most / least), 1.0)
@@ -143,7 +145,7 @@ def drawn(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
     out.append(f'<text class="soft" x="{end}" y="{bottom + 36}" text-anchor="end">ranks</text>')
     colours = coloured(r["policy"] for r in kept)
     for policy, own in _by_policy(kept).items():
-        out += _curve(policy, own, colours[policy], x, y)
+        out += _curve(policy, own, planned(document["tokens"]), colours[policy], x, y)
     height = bottom + BELOW
     frame = f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="speed against ranks"'
     style = ""
@@ -154,16 +156,16 @@ def drawn(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
     return f'<svg class="mini" {frame}>{style}\n{body}\n</svg>\n'
 
 
-def _curve(policy: str, rows: Sequence[Row], colour: str, x: Any, y: Any) -> list[str]:
+def _curve(policy: str, rows: Sequence[Row], samples: Counted, colour: str, x: Any, y: Any) -> list[str]:
     one = rows[0]["samples_per_second"] / rows[0]["ranks"]
     places = [(x(r["ranks"]), y(r["samples_per_second"] / r["ranks"] / one)) for r in rows]
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
     out = [f'<path d="M{path}" fill="none" stroke="var(--{colour})" stroke-width="2"/>']
     last, beyond = pays(rows)
     for r, (a, b) in zip(rows, places, strict=True):
-        part = r["samples_per_second"] / r["ranks"] / one
+        part, speed = r["samples_per_second"] / r["ranks"] / one, rate(samples.speed(r["samples_per_second"]))
         text = (
-            f"{policy}, {r['ranks']} ranks: {rate(r['samples_per_second'])} samples/s, {part:.0%} of as many devices"
+            f"{policy}, {r['ranks']} ranks: {speed} {samples.per_second}, {part:.0%} of as many devices"
             f" alone; exposed {duration(r['exposed_seconds'])} of {duration(r['iteration_seconds'])}"
         )
         place = f'cx="{a:.1f}" cy="{b:.1f}"'
@@ -186,7 +188,7 @@ def section(document: Row) -> str:
     return f"""<section><h2>Speed against ranks</h2>
 <p class="dim">Samples per second, over those of as many devices that do not wait for each other. Point at anything for
 its numbers.</p>
-<div class="scroll">{drawn(document["rows"])}</div></section>
+<div class="scroll">{drawn(document)}</div></section>
 <section><h2>Where it stops paying</h2>{text}</section>
 <section><h2>Ranks</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>"""

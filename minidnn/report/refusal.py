@@ -10,6 +10,7 @@ from minidnn import sizes
 from minidnn.report.bound import UNBOUND
 from minidnn.report.draw import ROLES
 from minidnn.report.table import console_of, duration, plain, rate, size
+from minidnn.results.counted import PER_SECOND, Counted, planned
 from minidnn.visible import say
 
 Row = Mapping[str, Any]
@@ -26,7 +27,7 @@ WIDE = 100  # characters of a line, at most
 OWN = 20  # a tensor with at least 1/OWN of the live bytes has a bar of its own
 FEW = 4  # up to so many tensors each have one
 SMALL = 200  # a tensor with less than 1/SMALL of them is not shown by itself
-SPARED = ("host", "samples/s")
+SPARED = ("host", *PER_SECOND)
 
 
 def show(answer: Row) -> None:
@@ -40,9 +41,10 @@ def show(answer: Row) -> None:
         say()
     fits, vain = answer["remedies"], answer["in_vain"]
     if fits:
-        headings = ["add to the command", "peak", "one step", "samples/s", "host"]
+        samples = planned(answer["tokens"])
+        headings = ["add to the command", "peak", "one step", samples.per_second, "host"]
         title = "What would fit: each was planned and proved, its time is foreseen"
-        plain(headings, [_line(t) for t in fits], title, spare=SPARED)
+        plain(headings, [_line(t, samples) for t in fits], title, spare=SPARED)
         for t in fits:
             if t["note"]:
                 say(f"{t['options']}: {t['note']}.")
@@ -145,8 +147,9 @@ def _least(answer: Row) -> Iterator[str]:
         yield f"With nothing else changed, no plan of ops as a whole keeps the limit at a batch above {above}."
 
 
-def _line(t: Row) -> list[str]:
-    speed = "–" if t["batch"] is None or not t["step_seconds"] else rate(t["batch"] / t["step_seconds"])
+def _line(t: Row, samples: Counted) -> list[str]:
+    known = t["batch"] is not None and t["step_seconds"]
+    speed = rate(samples.speed(t["batch"] / t["step_seconds"])) if known else "–"
     return [t["options"], size(t["peak_bytes"]), duration(t["step_seconds"]), speed, size(t["host_bytes"])]
 
 

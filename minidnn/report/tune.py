@@ -15,13 +15,14 @@ from minidnn.report.page import page as framed
 from minidnn.report.search import multiples
 from minidnn.report.table import duration, long, plain, rate
 from minidnn.report.table import size as bytes_of
+from minidnn.results.counted import Counted, planned
 from minidnn.visible import say
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
 Document = Mapping[str, Any]  # "rows", "best", "largest_unswapped", ...
 
-HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled", "exposed", "samples/s", "epoch")
+HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled", "exposed")
 SPARED = ("stalled", "one iteration", "moved")
 
 
@@ -31,7 +32,7 @@ def show(document: Document, title: str, sentences: Sequence[str]) -> None:
     for sentence in sentences:
         say(sentence)
     if document["scaling"]:
-        scaling = {"rows": document["scaling"]}
+        scaling = _scaling(document)
         title = f"The best batch, {document['best']}, on more or fewer ranks"
         plain(*ranks.cells(scaling), title, spare=ranks.SPARED)
         for sentence in ranks.sentences(scaling):
@@ -43,8 +44,21 @@ def show(document: Document, title: str, sentences: Sequence[str]) -> None:
 
 def cells(document: Document) -> Cells:
     """Headings, and a line for each batch."""
-    kept = [i for i, heading in enumerate(HEADINGS) if heading != "exposed" or (document["ranks"] or 1) > 1]
-    return [HEADINGS[i] for i in kept], [[line[i] for i in kept] for line in map(_line, document["rows"])]
+    samples = planned(document["tokens"])
+    headings = *HEADINGS, samples.per_second, "epoch"
+    kept = [i for i, heading in enumerate(headings) if heading != "exposed" or (document["ranks"] or 1) > 1]
+    lines = [_line(r, samples, len(headings)) for r in document["rows"]]
+    return [headings[i] for i in kept], [[line[i] for i in kept] for line in lines]
+
+
+def _scaling(document: Document) -> Document:
+    """The part of the document that is one on ranks (report/ranks.py)."""
+    return {"rows": document["scaling"], "tokens": document["tokens"]}
+
+
+def _speed(document: Document, samples_per_second: float) -> str:
+    samples = planned(document["tokens"])
+    return f"{rate(samples.speed(samples_per_second))} {samples.per_second}"
 
 
 def sentences(document: Document) -> list[str]:
@@ -53,8 +67,8 @@ def sentences(document: Document) -> list[str]:
     if document["best"] is None:
         return ["No batch fits."]
     best = rows[document["best"]]
-    speed = rate(best["samples_per_second"])
-    sentences = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
+    speed = _speed(document, best["samples_per_second"])
+    sentences = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed}."]
     if document["multiple_of"] > 1:
         sentences.append(multiples(document["policy"], document["multiple_of"]))
     sentences += _nearly(document, rows[document["enough"]], best)
@@ -76,8 +90,9 @@ def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
     """Sentences: how far the best may be behind batches that were not tried, the smallest batch that is nearly as good,
     and formats."""
     largest = max(row["batch"] for row in document["rows"])
+    most = _speed(document, document["most_samples_per_second"])
     sentences = [
-        f"No plan of a batch up to {largest} can be quicker than {rate(document['most_samples_per_second'])} samples/s:"
+        f"No plan of a batch up to {largest} can be quicker than {most}:"
         f" the best is at most {document['behind']:.1%} behind."
     ]
     if enough["batch"] < best["batch"]:
@@ -86,8 +101,8 @@ def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
     quicker = [row for row in document["formats"] if row["samples_per_second"] > best["samples_per_second"] * 1.01]
     if quicker:
         names = " or ".join(row["format"] for row in quicker)
-        speed = rate(min(row["samples_per_second"] for row in quicker))
-        sentences.append(f"With --format {names} the same batch makes {speed} samples/s.")
+        speed = _speed(document, min(row["samples_per_second"] for row in quicker))
+        sentences.append(f"With --format {names} the same batch makes {speed}.")
     return sentences
 
 
@@ -117,14 +132,14 @@ def checks(document: Document) -> list[str]:
         sentences.append(
             f"Batch {run['batch']} run: {duration(run['measured_step_seconds'])} an iteration, predicted"
             f" {duration(run['step_seconds'])} from measured costs ({off:+.1f} %),"
-            f" {rate(run['batch'] / run['measured_step_seconds'])} samples/s."
+            f" {_speed(document, run['batch'] / run['measured_step_seconds'])}."
         )
     return sentences
 
 
-def _line(r: Row) -> list[str]:
+def _line(r: Row, samples: Counted, columns: int) -> list[str]:
     if not r["fits"]:
-        return [str(r["batch"]), "refused", *["–"] * (len(HEADINGS) - 2)]
+        return [str(r["batch"]), "refused", *["–"] * (columns - 2)]
     return [
         str(r["batch"]),
         "yes",
@@ -134,21 +149,21 @@ def _line(r: Row) -> list[str]:
         duration(r["step_seconds"]),
         duration(r["stall_seconds"]),
         duration(r["exposed_seconds"]),
-        rate(r["samples_per_second"]),
+        rate(samples.speed(r["samples_per_second"])),
         long(r["epoch_seconds"]),
     ]
 
 
 def picture(document: Document, heading: str | None = None) -> str:
-    """An SVG of samples per second (y) against batch size (x). A batch at which tensors are swapped is a filled circle,
-    else it is hollow; a refused batch is a cross. Two dashed lines mark the largest batch without swapping, and the
-    batch of the highest throughput.
+    """An SVG of samples, or tokens, per second (y) against batch size (x). A batch at which tensors are swapped is a
+    filled circle, else it is hollow; a refused batch is a cross. Two dashed lines mark the largest batch without
+    swapping, and the batch of the highest throughput.
 
     heading: the title of a picture in a file of its own; None if the picture is part of a page."""
     rows, best, unmoved = document["rows"], document["best"], document["largest_unswapped"]
-    kept = [r for r in rows if r["fits"]]
+    samples, kept = planned(document["tokens"]), [r for r in rows if r["fits"]]
     widest = max((r["batch"] for r in rows), default=1)
-    highest = max((r["samples_per_second"] for r in kept), default=0.0) * 1.08 or 1.0
+    highest = max((samples.speed(r["samples_per_second"]) for r in kept), default=0.0) * 1.08 or 1.0
 
     def x(batch: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * batch / widest
@@ -160,7 +175,7 @@ def picture(document: Document, heading: str | None = None) -> str:
     for value in ticks(highest, 5):
         out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
-    out.append(f'<text class="soft" x="{LEFT - 8}" y="{TOP - 16}" text-anchor="end">samples/s</text>')
+    out.append(f'<text class="soft" x="{LEFT - 8}" y="{TOP - 16}" text-anchor="end">{samples.per_second}</text>')
     bottom = TOP + HEIGHT
     for value in ticks(widest, 8):
         label = f'<text class="soft" x="{x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>'
@@ -175,15 +190,15 @@ def picture(document: Document, heading: str | None = None) -> str:
             place = f'x="{x(at) + dx:.1f}" y="{bottom - 12 - 18 * row}" text-anchor="{anchor}"'
             out.append(f'<text class="soft over" {place}>{words}: {at}</text>')
     if kept:
-        path = "L".join(f"{x(r['batch']):.1f} {y(r['samples_per_second']):.1f}" for r in kept)
+        path = "L".join(f"{x(r['batch']):.1f} {y(samples.speed(r['samples_per_second'])):.1f}" for r in kept)
         out.append(f'<path class="curve" d="M{path}"/>')
     for r in kept:
         fill = "var(--area)" if r["moved_bytes"] else "var(--paper)"
         moved = f"{sizes.text(r['moved_bytes'])} moved" if r["moved_bytes"] else "nothing moves"
-        speed = rate(r["samples_per_second"])
-        title = f"{r['batch']}: {speed} samples/s, {duration(r['step_seconds'])} an iteration, {moved}"
+        speed = samples.speed(r["samples_per_second"])
+        title = f"{r['batch']}: {rate(speed)} {samples.per_second}, {duration(r['step_seconds'])} an iteration, {moved}"
         out.append(
-            f'<circle cx="{x(r["batch"]):.1f}" cy="{y(r["samples_per_second"]):.1f}" r="4" fill="{fill}" '
+            f'<circle cx="{x(r["batch"]):.1f}" cy="{y(speed):.1f}" r="4" fill="{fill}" '
             f'stroke="var(--area)" stroke-width="1.6"><title>{escape(title)}</title></circle>'
         )
     for r in rows:
@@ -214,7 +229,7 @@ def page(document: Document, heading: str, sentences: Sequence[str], version: st
 <div class="scroll">{picture(document)}</div></section>
 <section><h2>What it comes to</h2>{text}</section>
 <section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
-</div></section>{ranks.section({"rows": document["scaling"]}) if document["scaling"] else ""}"""
+</div></section>{ranks.section(_scaling(document)) if document["scaling"] else ""}"""
     return framed(heading, sections, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
 
 

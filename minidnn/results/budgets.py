@@ -65,6 +65,7 @@ class Cards(Document):
     kind: Literal["cards"] = "cards"
     net: str
     batch: int | None
+    tokens: int | None = None
     format: str
     rows: list[CardRow]
 

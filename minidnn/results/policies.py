@@ -49,6 +49,7 @@ class PolicyRow(Record):
     )
     paper_peak_bytes: int | None = Field(default=None, description="the peak as the vDNN paper counts it")
     samples_per_second: float | None = None
+    tokens: int | None = None
     efficiency: float | None = None
     exposed_seconds: float | None = None
     net_seconds: float | None = None
@@ -172,6 +173,7 @@ class Refusal(Record):
         description="by the bound no larger batch has a plan of ops as a whole within the limit; 0: none has; "
         "null: not known"
     )
+    tokens: int | None = None
     remedies: list[Remedy] = Field(description="the changes that fit, in the order in which they were tried")
     in_vain: list[Remedy] = Field(description="the changes that do not fit, the nearest first")
 

@@ -45,6 +45,7 @@ class NetDocument(Document):
 
     net: str
     batch: int | None = None
+    tokens: int | None = None
     phase: str = "TRAIN"
     format: str
     device: str

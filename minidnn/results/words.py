@@ -18,7 +18,7 @@ WORDS = {
     "net": "the name of the net",
     "batch": "samples of one batch",
     "size": "pixels of a side of the images",
-    "tokens": "tokens of a sample",
+    "tokens": "tokens of a sample; null of a net without tokens",
     "depth": "layers, as the net's name counts them",
     "format": "the number format that the net computes in",
     "device": "the name of the device, or of the profile of the GPU that was simulated",
