@@ -153,7 +153,9 @@ class Attention(Layer):
 
     def backward(self, s: Site) -> Iterable[Op]:
         if s.p:
-            raise ValueError("layer with places: keys and values are kept in phase TEST alone; leave out places")
+            raise ValueError(
+                "places: keys and values are kept from step to step in phase TEST alone; leave it out to train"
+            )
         (a, reads), (dy,) = self._given(s), s.arriving
         wanted = [dx is not None for dx in s.dx]
         q, k, v = wanted * 3 if a.packed else wanted

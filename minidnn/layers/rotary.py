@@ -27,7 +27,8 @@ class RotaryEmbedding(Layer):
     T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest stays as it is: so q and k of
     a tensor that has q, k and v can be turned at once, in place.
 
-    The tokens' places count from 0; with `places`, in TEST, each step is told those of its tokens.
+    A token's place is its number in the sample, from 0. With `places`, in TEST, each step says at which places its
+    tokens stand.
 
     A pair is a number of a head's first half and the one at its place in the second half, as in Llama; with
     `interleaved` it is two neighbours. Backward turns the gradient back, and reads nothing else."""
@@ -59,6 +60,8 @@ class RotaryEmbedding(Layer):
 
     def backward(self, s: Site) -> Iterable[Op]:
         if self.param.places is not None:
-            raise ValueError("layer with places: tokens are told theirs in phase TEST alone; leave out places")
+            raise ValueError(
+                "places: only steps of phase TEST say at which places their tokens stand; leave it out to train"
+            )
         (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("rotary.backward", [dy], [dx], self.attrs(dy.shape), [(dy, dx)], 3 * dy.size)

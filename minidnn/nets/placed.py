@@ -2,8 +2,8 @@
 
 Its layers are those of a net of whole windows, of two sorts. Most are functions of each token alone, such as an
 InnerProduct of axis 2. Those that depend on the places of tokens have a field `places` for that: Attention keeps keys
-and values from step to step, RotaryEmbedding and Bias are told where the tokens stand. A net that mixes tokens in
-another way, such as by a Convolution along them, must see its whole window.
+and values from step to step, and all of them read the places of a step's tokens from an input. A net that mixes tokens
+in another way, such as by a Convolution along them, must see its whole window.
 """
 
 from __future__ import annotations

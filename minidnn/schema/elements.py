@@ -53,7 +53,7 @@ class RotaryEmbeddingParameter(Message):
     head_dim: Positive = field(OURS + 1)
     base: Annotated[float, Field(gt=0)] = field(OURS + 2, 10000.0)
     interleaved: bool = field(OURS + 3, False)
-    places: Positive | None = field(OURS + 4, None)  # tokens that are told their places; None: they begin at 0
+    places: Positive | None = field(OURS + 4, None)  # of tokens, which a step then says; None: from 0 on
 
 
 class RecurrentParameter(Message):
