@@ -83,9 +83,17 @@ def of_side(net: Net, side: int) -> Net:
 
 
 def batch_of(program: Program, rate: float = RATE, seed: int = 0) -> dict[Tensor, np.ndarray]:
-    """A value for each input of the program: noise as data, labels among the net's classes, `rate` as learning rate."""
+    """A value for each input of the program: noise as data, labels among the net's classes, tokens among its
+    words, `rate` as learning rate."""
     random = np.random.default_rng(seed)
-    classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
+    classes = {}
+    for op in program.ops:
+        if op.kind == "softmax_loss.forward":
+            classes[op.reads[1]] = op.reads[0].shape[1]
+        elif op.kind == "linear_loss.forward":
+            classes[op.reads[2]] = op.reads[1].shape[0]
+        elif op.kind == "batch_reindex.forward":  # tokens
+            classes[op.reads[1]] = op.reads[0].shape[0]
     values = {}
     for t in program.inputs:
         if t.role is Role.INPUT:

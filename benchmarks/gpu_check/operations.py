@@ -13,6 +13,8 @@ Where the host may run the op for the GPU (costs/host.py), its kernel must leave
 An algorithm that cuDNN refuses to run, also one that it refuses in a capture alone, is listed and is no failure: a
 user's net would run by the next one. If cuDNN refuses every algorithm of an example, that is a failure.
 
+Tensors of more than 2^31 elements have cases of their own (large.py).
+
 There are also convolutions whose stride leaves some of x uncovered. There the gradient must be written as zero.
 """
 
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu_check import large
 from benchmarks.gpu_check.rounding import Precision, allowed, distance, examples_in, wanted
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.cudnn import NoPlan
@@ -57,6 +60,7 @@ def item(run: Run) -> None:
     missing = sorted({*KINDS, *OF_CUDNN} - {kind for kind, of in examples(run.place.small).items() if of})
     run.case("every kind has examples", lambda: _none(missing))
     compared(run, PRECISIONS)
+    large.cases(run)
 
 
 def compared(run: Run, precisions: Sequence[Precision]) -> None:

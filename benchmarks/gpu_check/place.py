@@ -10,9 +10,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from itertools import repeat
 from multiprocessing import get_context
@@ -21,13 +21,14 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import nets
-from minidnn.backends.cuda import compile, packages
+from minidnn.backends.cuda import compile, packages, slices
 from minidnn.backends.cuda.cudnn import Settings
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.nvrtc import Nvrtc
 from minidnn.measuring.link import ops
 from minidnn.memory import policies
 from minidnn.nets.net import Net
+from minidnn.zoo.gpt import GPT2
 
 PROCESSES = 8  # how many compile at once
 NETS = Path(__file__).parents[2] / "tests" / "support" / "nets"
@@ -47,8 +48,11 @@ class Place:
     pinned = (1 << 30, 4 << 30)  # bytes of page-locked memory whose allocation item s times
     staged = ("resnet50", 32)  # the net that item s loads, stage by stage
     tight = 12 << 30  # the budget of item e
+    # (batch, channels, side) of convolutions, and (rows, inputs, outputs) of products, of more than 2^31 elements: of
+    # vgg's second convolution, and of the words of GPT-2
+    large_maps, large_products = (705, 64, 224), (65540, 768, 50257)
     # (net, batch) that item d compares with PyTorch; item f runs some of them under every policy
-    speed = (("resnet50", 256), ("vgg19", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128))
+    speed = (("resnet50", 256), ("gpt2", 8), ("vgg19", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128))
     foresight = (("vgg16", 64), ("resnet50", 256))
     compiled = (("resnet50", 256, "bfloat16"), ("resnet50", 256, "float32"), ("vgg16", 64, "bfloat16"))
     tight_nets = (("vgg19", 256), ("resnet152", 64))
@@ -84,6 +88,10 @@ class Place:
         from minidnn.backends.cuda import open_gpu
 
         return open_gpu(deterministic=False)
+
+    def counting(self) -> AbstractContextManager[object]:
+        """A context in which cuDNN gets as many elements at once as it counts."""
+        return nullcontext()
 
     def answers(self) -> bool:
         """Whether CUDA still works after a failure."""
@@ -205,7 +213,8 @@ class Rehearsal(Place):
     beside = ops(1 << 10, 16)
     inner_bytes = filled_bytes = 1 << 16
     tight = 1 << 40
-    speed = (("tests/residual", 4),)
+    speed = (("tests/residual", 4), ("gpt2", 2))
+    large_maps, large_products = (15, 3, 8), (25, 24, 40)
     large = 1 << 22
     pinned = (1 << 20,)
     staged = ("tests/residual", 4)
@@ -225,8 +234,22 @@ class Rehearsal(Place):
         device.cudnn.settings = Settings(tf32=tf32)
         return device
 
+    def _found(self, name: str, batch: int | None) -> Net:
+        if name == "gpt2":
+            return GPT2(batch=batch or 2, seq=6, width=16, blocks=1, heads=2, vocabulary=40)
+        return super()._found(name, batch)
+
     def undetermined(self) -> CudaDevice:
         return self.device()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """So few that small examples go to it in slices."""
+        before, slices.MOST = slices.MOST, 500
+        try:
+            yield
+        finally:
+            slices.MOST = before
 
     def policies(self, first: Sequence[str]) -> list[str]:
         return super().policies(first)[:2]

@@ -185,7 +185,7 @@ def _speed(records: list[Record]) -> list[str]:
         if "torch_seconds" in v:
             rows.append([
                 r["case"], v["seconds"] * 1e3, v["torch_seconds"] * 1e3, v["seconds"] / v["torch_seconds"],
-                v["images_per_second"], v["arena_bytes"] / GIB, v["torch_reserved_bytes"] / GIB,
+                f"{v['speed']:.4g} {v['unit']}", v["arena_bytes"] / GIB, v["torch_reserved_bytes"] / GIB,
                 v["torch_allocated_bytes"] / GIB, v["launch_gap"],
                 *(taken and taken / GIB for taken in map(v.get, ("taken_after_steps_bytes", "taken_by_torch_bytes"))),
             ])  # fmt: skip
@@ -197,7 +197,7 @@ def _speed(records: list[Record]) -> list[str]:
             ])  # fmt: skip
         else:
             rest.append(r)
-    first = ["net, batch, format", "ms", "PyTorch ms", "ratio", "images/s", "arena GiB", "PyTorch reserved GiB"]
+    first = ["net, batch, format", "ms", "PyTorch ms", "ratio", "speed", "arena GiB", "PyTorch reserved GiB"]
     first += ["PyTorch allocated GiB", "launch gap", "all that we take GiB", "all that PyTorch takes GiB"]
     second = ["net, batch, format", "leanest policy that is no slower", "ms", "over PyTorch's", "arena GiB"]
     second += ["over PyTorch's reserved", "policies tried"]

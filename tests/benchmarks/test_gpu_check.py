@@ -112,8 +112,8 @@ def test_a_case_that_is_merely_cut_off_is_left_out_and_one_that_hangs_has_failed
 
 def test_goals_are_met_or_missed_by_what_was_found(tmp_path):
     journal = Journal(tmp_path / "results.jsonl")
-    fast = {"seconds": 0.8, "torch_seconds": 1.0, "launch_gap": 0.01, "images_per_second": 1.0, "arena_bytes": 5,
-            "torch_reserved_bytes": 10, "torch_allocated_bytes": 9}  # fmt: skip
+    fast = {"seconds": 0.8, "torch_seconds": 1.0, "launch_gap": 0.01, "speed": 1.0, "unit": "images/s",
+            "arena_bytes": 5, "torch_reserved_bytes": 10, "torch_allocated_bytes": 9}  # fmt: skip
     lean = {"policy": "p", "seconds": 1.0, "over_torch": 1.0, "no_slower": True, "over_torch_reserved": 0.5,
             "tried": [], "arena_bytes": 5}  # fmt: skip
     copies = {"link_out": 10.0, "link_in": 10.0, "out_bytes_per_second": 9.5, "in_bytes_per_second": 8.0,
