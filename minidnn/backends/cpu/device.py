@@ -114,7 +114,7 @@ class CpuDevice(Device):
         if half.halved(op):
             key += half.pattern(op)
             if key not in self._recipes:
-                self._recipes[key] = half.recipes(self.recipes, self._convert, op)
+                self._recipes[key] = half.recipes(self._as_they_are, self._convert, op)
         elif key not in self._recipes:
             if self.dnnl.use_threads:
                 self.dnnl.use_threads()  # oneDNN generates kernels for the number of threads that is set now
@@ -133,6 +133,10 @@ class CpuDevice(Device):
             self._recipes[key] = [r for r in every if r.algorithm.name != LAST] or every or [_reference(op)]
         return self._recipes[key]
 
+    def _as_they_are(self, op: Op) -> list[Recipe]:
+        """The recipes of kernels that take the op's tensors as they are; of one with tensors of 16 bits often none."""
+        return self._own(native.HALF, op) if half.halved(op) else self.recipes(op)
+
     def _library(self, dnnl: Dnnl, op: Op) -> list[Recipe]:
         """The recipes by oneDNN. For a forward fused with its ReLU: oneDNN's forward, then our ReLU; none without our
         kernels."""
@@ -143,7 +147,7 @@ class CpuDevice(Device):
         return [activation.behind(self.native, r, op.writes[0].size) for r in result] if self.native else []
 
     def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
-        """The recipes by our own kernels, from FIRST or MORE of native/."""
+        """The recipes by our own kernels, from a table of native/."""
         return table[op.kind](self.native, op) if self.native and op.kind in table else []
 
     def _convert(self, source: np.ndarray, target: np.ndarray) -> Call:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import pytest
 
 from minidnn import formats
-from minidnn.backends.cpu import CpuDevice, half
-from minidnn.backends.cpu.half import copies
+from minidnn.backends.cpu import CpuDevice, half, native
+from minidnn.backends.cpu.half import columns, copies
 from minidnn.backends.cpu.native.convert import conversion
 from minidnn.backends.reference import ReferenceDevice, bound
 from minidnn.program import Op, Pass, Tensor
@@ -181,6 +182,57 @@ def test_an_inner_product_with_large_weights_needs_a_part_of_them(verb):
     for algorithm in device.algorithms(op):
         assert algorithm.workspace < 8 << 20
         assert near(run(device, e, algorithm)[0], wanted(e)[0], "float16")
+
+
+def _of_transformers(format: str, tokens: int, width: int, words: int) -> Iterator[tuple[Op, int]]:
+    """Ops of a net of tokens, where x and its like have 16 bits; and bytes beyond which none needs a workspace."""
+    shape, of_row = (2, tokens, width), (2, tokens, 1)
+    names = {"x": shape, "y": shape, "dy": shape, "dx": shape, "words": (words, width)}
+    names |= {"inverse": of_row, "mean": of_row, **dict.fromkeys(("gamma", "beta", "dgamma", "dbeta"), (width,))}
+    small = ("x", "y", "dy", "dx", "words")
+    ts = {name: Tensor(name, s, format if name in small else "float32") for name, s in names.items()}
+    ts |= {"index": Tensor("index", (2, tokens), "int32"), "iteration": Tensor("iteration", (1,), "int64")}
+    row = attrs(first=2, last=3, centred=True, divisor="VARIANCE", eps=1e-5)
+    drop, rows = attrs(ratio=0.25, seed=3, key=4), 4 * width * 3 * CpuDevice().threads
+    for kind, a, reads, writes, most in (
+        ("row_norm.forward", row, "x gamma beta", "y inverse mean", rows),
+        ("row_norm.backward_data", row, "x dy inverse mean gamma", "dx", rows),
+        ("row_norm.backward_filter", row, "x dy inverse mean", "dgamma dbeta", rows + 4 * 2 * width * 72),
+        ("dropout.forward", drop, "x iteration", "y", 0),
+        ("batch_reindex.backward", None, "index dy", "words", copies.MOST + 4 * 32 * (words + 2 * tokens)),
+    ):
+        read, written = (tuple(ts[name] for name in of.split()) for of in (reads, writes))
+        yield Op(kind, kind, "l", Pass.FORWARD, read, written, a), most
+
+
+def _with_data(op: Op, words: int) -> Example:
+    random = np.random.default_rng(0)
+    data = {t: random.standard_normal(t.shape).astype(t.dtype) for t in op.reads if not t.dtype.startswith("int")}
+    data |= {t: random.integers(0, words, t.shape).astype(t.dtype) for t in op.reads if t.dtype.startswith("int")}
+    return Example(op.name, op, data)
+
+
+@pytest.mark.parametrize("format", EPSILON)
+def test_ops_of_transformers_have_the_bits_that_they_have_on_copies(format, monkeypatch):
+    """Those that take 16 bits as they are, and a sum of rows by columns."""
+    monkeypatch.setattr(copies, "LEAST", SMALL)
+    given = [_with_data(op, 70) for op, _ in _of_transformers(format, 9, 77, 70)]
+    own = [[got.tobytes() for got in run(d, e, d.algorithms(e.op)[0])] for d in [CpuDevice()] for e in given]
+    monkeypatch.setattr(native, "HALF", {})
+    monkeypatch.setattr(columns, "KIND", "no op is one")
+    d = CpuDevice()
+    copied = [[got.tobytes() for got in run(d, e, d.algorithms(e.op)[0])] for e in given]
+    assert own == copied
+    for e in given:
+        for got, want in zip(run(d, e, d.algorithms(e.op)[0]), wanted(e), strict=True):
+            assert near(got, want, format), e.name
+
+
+def test_ops_of_transformers_need_no_copies_of_whole_tensors():
+    """GPT-2's, of two windows of 4096 tokens: each of its maps is 25 MB as float32, and its words are 154 MB."""
+    device = CpuDevice()
+    for op, most in _of_transformers("bfloat16", 4096, 768, 50257):
+        assert max(a.workspace for a in device.algorithms(op)) <= most < 13e6, op.name
 
 
 def test_without_our_kernels_numpy_converts():

@@ -14,7 +14,8 @@ from minidnn.program import Op, Tensor
 
 # (source, target): a call that converts between arrays of one shape, each one run of memory or rows of one
 Convert = Callable[[np.ndarray, np.ndarray], Call]
-Of = Callable[[Op], list[Recipe]]  # the recipes of an op
+# The recipes of kernels that take an op's tensors as they are: of one with tensors of 16 bits often none.
+Of = Callable[[Op], list[Recipe]]
 
 PARTS = 8  # a block has such a part of an op's bytes, as float32
 LEAST, MOST = 256 << 10, 4 << 20  # bytes of a block: kernels take their time to start, and caches are small
@@ -40,9 +41,11 @@ def pattern(op: Op) -> tuple[int, ...]:
 
 
 def at_once(of: Of, convert: Convert, op: Op) -> list[Recipe]:
-    """The recipes of any op that convert whole tensors."""
+    """The recipes of any op that take its tensors as they are, or else convert them as a whole."""
     if not halved(op):
         return of(op)
+    if result := of(op):
+        return result
     if op.kind in CASTS and len(op.reads) == 1 and op.reads[0].dtype != op.writes[0].dtype:
         return [plain(lambda reads, writes, _: [convert(reads[0], writes[0])], "convert")]
     wide = widened(op, op.tensors)

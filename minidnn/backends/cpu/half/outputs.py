@@ -85,7 +85,8 @@ def _of_spans(
     scratch, most = Scratch(), max(made)
     (written,) = op.writes
     summed = written not in sliced  # dx
-    added = [of(Op(ADD, ADD, op.layer, op.during, (written, replace(written, name="more")), (written,)))[0]] * summed
+    add = Op(ADD, ADD, op.layer, op.during, (written, replace(written, name="more")), (written,))
+    added = of(add)[:1] if summed else []
     rest = scratch.take(max(recipe.algorithm.workspace for recipe in (*made.values(), *added)))
     pieces = {t: scratch.take(_some(t, letter, most).nbytes) for t, letter in sliced.items()}
     more = scratch.take(written.nbytes if summed else 0)

@@ -1,4 +1,4 @@
-"""Conversions between float32 and the formats of 16 bits (convert.c)."""
+"""Conversions between float32 and the formats of 16 bits (halves.h, convert.c)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import numpy as np
 from minidnn.backends.cpu.layout import address, physical
 from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call
+from minidnn.program import Op
+
+FORMATS = "bfloat16", "float16"  # in the order of the enum in halves.h
+
+
+def format_of(op: Op) -> int:
+    """The number of the format of an op's tensors of 16 bits; 0 if it has none."""
+    return next((FORMATS.index(t.dtype) for t in op.tensors if t.dtype in FORMATS), 0)
 
 
 class Geometry(Mirrored):

@@ -11,6 +11,7 @@ import numpy as np
 from minidnn.backends import philox
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.native.convert import format_of
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
@@ -19,19 +20,19 @@ class Geometry(Mirrored):
     twin = "dropout"
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("n", "c", "pixels", "threads")),
+        *((name, ctypes.c_int64) for name in ("n", "c", "pixels", "threads", "format")),
         *((name, ctypes.c_uint32) for name in ("seed_low", "seed_high", "key", "limit")),
         ("scale", ctypes.c_float),
     )
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x iteration -> y, the same forward and backward."""
+    """One recipe for x iteration -> y, the same forward and backward; x and y may have 16 bits."""
     x = op.reads[0]
     n, c, pixels = (*x.shape[:2], math.prod(x.shape[2:])) if len(x.shape) == 4 else (1, x.size, 1)
     g, scratch = _geometry(native, op, n, c, pixels), Scratch()
     drops = scratch.take(x.size if pixels > 1 else 0)
-    run = native.function("dropout")
+    run = native.function("dropout" if x.dtype == "float32" else "dropout_half")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         x, iteration, y = (address(t) for t in (*reads, *writes))
@@ -53,7 +54,8 @@ def factors(native: Native, op: Op) -> list[Recipe]:
 def _geometry(native: Native, op: Op, n: int, c: int, pixels: int) -> Geometry:
     a = op.attrs
     seed = (a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF)
-    return Geometry(n, c, pixels, native.threads, *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio))
+    return Geometry(n, c, pixels, native.threads, format_of(op), *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio))
 
 
 FIRST = {"dropout.forward": recipes, "dropout.backward": recipes, "dropout.factors": factors}
+HALF = {"dropout.forward": recipes, "dropout.backward": recipes}

@@ -7,9 +7,13 @@
  * The mean is the first element plus the mean of the distances from it, and the variance is taken from the distances
  * to the mean. So both are right however far from 0 a row is. A sum goes over pieces of SOME elements in float32, then
  * over the pieces. The order depends on the shape alone.
+ *
+ * Of tensors of 16 bits, a thread has float32 copies of the row that it works on, and the same arithmetic.
  */
 #include <math.h>
+#include <omp.h>
 
+#include "halves.h"
 #include "mirrored.h"
 #include "pieces.h"
 
@@ -18,6 +22,7 @@ enum { VARIANCE, DEVIATION, NORM, NONE }; /* the divisor */
 typedef struct {
     int64_t outer, length, inner;
     int64_t centred, divisor, threads;
+    int64_t format; /* of tensors of 16 bits */
     double eps;
 } Geometry;
 MIRRORED(row_norm, Geometry)
@@ -74,9 +79,12 @@ ALWAYS void set_per_row(Shape s, float *p, vec v) { store_some(p, v, s.together 
         into = all_of(s, total_);                                                     \
     } while (0)
 
+/* A function that is not inlined has the same bits wherever it is called: a compiler fuses by the code around. */
+#define ALIKE static __attribute__((noinline))
+
 /* x (gamma beta) -> y (inverse) (mean); y may be x. The pointers are at the row's first elements. */
-static void row_forward(const Geometry *g, Shape s, const float *x, const float *gamma, const float *beta, float *y,
-                        float *inverse, float *mean) {
+ALIKE void row_forward(const Geometry *g, Shape s, const float *x, const float *gamma, const float *beta, float *y,
+                       float *inverse, float *mean) {
     const vec zero = {0}, n = zero + (float)s.length;
     vec first = zero, middle = zero, scale = zero + 1.0f;
     if (g->centred) {
@@ -103,8 +111,8 @@ static void row_forward(const Geometry *g, Shape s, const float *x, const float 
 
 /* x dy inverse mean gamma -> dx, or y dy inverse -> dx where mean is null, or dy -> dx where inverse is null, too; dx
  * may be x or dy. */
-static void row_backward(const Geometry *g, Shape s, const float *x, const float *dy, const float *inverse,
-                         const float *mean, const float *gamma, float *dx) {
+ALIKE void row_backward(const Geometry *g, Shape s, const float *x, const float *dy, const float *inverse,
+                        const float *mean, const float *gamma, float *dx) {
     const vec zero = {0}, n = zero + (float)s.length;
     const vec scale = inverse ? per_row(s, inverse) : zero + 1.0f, shift = mean ? per_row(s, mean) : zero;
     const vec stretch = mean ? scale : zero + 1.0f; /* y is normalized already */
@@ -152,6 +160,36 @@ void row_norm_backward(const Geometry *g, const float *x, const float *dy, const
                           dx + e))
 }
 
+/* The number of a row, and the thread's copies of it. */
+#define EACH_HALF_ROW(COPIES, CALL)                                                                                \
+    const int64_t n = g->length;                                                                                   \
+    const Shape s = shape_of(g, 0);                                                                                \
+    _Pragma("omp parallel for schedule(static) num_threads(g->threads) if (g->outer * n > ALONE / 4)")             \
+    for (int64_t r = 0; r < g->outer; r++) {                                                                       \
+        float *const copy = workspace + omp_get_thread_num() * COPIES * n;                                         \
+        CALL;                                                                                                      \
+    }
+
+void row_norm_forward_half(const Geometry *g, const uint16_t *x, const float *gamma, const float *beta, uint16_t *y,
+                           float *inverse, float *mean, float *workspace) {
+    EACH_HALF_ROW(1, {
+        widen(g->format, n, x + r * n, copy);
+        row_forward(g, s, copy, gamma, beta, copy, inverse ? inverse + r : NULL, mean ? mean + r : NULL);
+        narrow(g->format, n, copy, y + r * n);
+    })
+}
+
+void row_norm_backward_half(const Geometry *g, const uint16_t *x, const uint16_t *dy, const float *inverse,
+                            const float *mean, const float *gamma, uint16_t *dx, float *workspace) {
+    EACH_HALF_ROW(2, {
+        float *const slope = copy + n;
+        if (x) widen(g->format, n, x + r * n, copy);
+        widen(g->format, n, dy + r * n, slope);
+        row_backward(g, s, x ? copy : NULL, slope, inverse ? inverse + r : NULL, mean ? mean + r : NULL, gamma, slope);
+        narrow(g->format, n, slope, dx + r * n);
+    })
+}
+
 enum { MOST = 64 };       /* most pieces of rows */
 enum { LEAST = 1 << 13 }; /* least elements of a piece; the last may have fewer */
 
@@ -164,8 +202,8 @@ static int64_t pieces(const Geometry *g) { return up(g->outer, outer_of_piece(g)
 int64_t row_norm_filter_bytes(const Geometry *g) { return 4 * 2 * g->length * pieces(g); }
 
 /* Adds the rows of one outer index to dgamma and dbeta. */
-static void add_rows(const Geometry *g, const float *x, const float *dy, const float *inverse, const float *mean,
-                     float *restrict dgamma, float *restrict dbeta) {
+ALIKE void add_rows(const Geometry *g, const float *x, const float *dy, const float *inverse, const float *mean,
+                    float *restrict dgamma, float *restrict dbeta) {
     if (g->inner == 1) {
         const float middle = *mean, scale = *inverse;
         for (int64_t k = 0; k < g->length; k++) {
@@ -185,22 +223,46 @@ static void add_rows(const Geometry *g, const float *x, const float *dy, const f
     }
 }
 
-/* x dy inverse mean -> dgamma dbeta. Pieces of rows are summed to the workspace, then the pieces in their order. */
-void row_norm_filter(const Geometry *g, const float *x, const float *dy, const float *inverse, const float *mean,
-                     float *dgamma, float *dbeta, float *workspace) {
-    const int64_t step = outer_of_piece(g), count = pieces(g), n = g->length, row = n * g->inner;
-#pragma omp parallel for schedule(static) num_threads(g->threads) if (g->outer * row > ALONE / 4)
-    for (int64_t piece = 0; piece < count; piece++) {
-        float *sums = workspace + 2 * n * piece;
-        memset(sums, 0, 8 * n);
-        for (int64_t o = piece * step; o < at_most(g->outer, (piece + 1) * step); o++)
-            add_rows(g, x + o * row, dy + o * row, inverse + o * g->inner, mean + o * g->inner, sums, sums + n);
+/* For each piece of rows: its sums in the workspace, set to 0, and ADD for each outer index o. */
+#define EACH_PIECE(ADD)                                                                                            \
+    const int64_t step = outer_of_piece(g), count = pieces(g), row = g->length * g->inner;                         \
+    _Pragma("omp parallel for schedule(static) num_threads(g->threads) if (g->outer * row > ALONE / 4)")           \
+    for (int64_t piece = 0; piece < count; piece++) {                                                              \
+        float *const dgamma_ = workspace + 2 * g->length * piece, *const dbeta_ = dgamma_ + g->length;             \
+        memset(dgamma_, 0, 8 * g->length);                                                                         \
+        for (int64_t o = piece * step; o < at_most(g->outer, (piece + 1) * step); o++) ADD;                        \
     }
+
+/* The sums of the pieces, in their order. */
+static void add_pieces(const Geometry *g, const float *sums, float *dgamma, float *dbeta) {
+    const int64_t n = g->length;
     memset(dgamma, 0, 4 * n);
     memset(dbeta, 0, 4 * n);
-    for (int64_t piece = 0; piece < count; piece++)
+    for (int64_t piece = 0; piece < pieces(g); piece++)
         for (int64_t k = 0; k < n; k++) {
-            dgamma[k] += workspace[2 * n * piece + k];
-            dbeta[k] += workspace[2 * n * piece + n + k];
+            dgamma[k] += sums[2 * n * piece + k];
+            dbeta[k] += sums[2 * n * piece + n + k];
         }
+}
+
+/* x dy inverse mean -> dgamma dbeta. */
+void row_norm_filter(const Geometry *g, const float *x, const float *dy, const float *inverse, const float *mean,
+                     float *dgamma, float *dbeta, float *workspace) {
+    EACH_PIECE(add_rows(g, x + o * row, dy + o * row, inverse + o * g->inner, mean + o * g->inner, dgamma_, dbeta_))
+    add_pieces(g, workspace, dgamma, dbeta);
+}
+
+int64_t row_norm_filter_half_bytes(const Geometry *g) { return 4 * 2 * g->length * (pieces(g) + g->threads); }
+
+void row_norm_filter_half(const Geometry *g, const uint16_t *x, const uint16_t *dy, const float *inverse,
+                          const float *mean, float *dgamma, float *dbeta, float *workspace) {
+    const int64_t n = g->length;
+    float *const copies = workspace + 2 * n * pieces(g);
+    EACH_PIECE({
+        float *const copy = copies + omp_get_thread_num() * 2 * n;
+        widen(g->format, n, x + o * n, copy);
+        widen(g->format, n, dy + o * n, copy + n);
+        add_rows(g, copy, copy + n, inverse + o, mean + o, dgamma_, dbeta_);
+    })
+    add_pieces(g, workspace, dgamma, dbeta);
 }
