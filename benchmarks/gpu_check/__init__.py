@@ -8,9 +8,11 @@ Items, most important first (`ITEMS` in benchmarks/gpu_check/__main__.py, with t
 this folder and runs in a process of its own:
 
     s  start       seconds until something runs, and free memory at each stage: look at these first on a new card
-    a  operations  every op kind and every algorithm against the reference, in float32 and bfloat16, also in a capture
+    a  operations  every op kind and every algorithm against the reference, in float32 and bfloat16, also in a capture,
+                   and cuDNN's with more than 2^31 elements
     g  link        bytes per second out, in, both at once, during compute, and in a replayed graph
-    d  speed       iteration time and peak memory compared with PyTorch's, net by net, in float32 and bfloat16
+    d  speed       iteration time and peak memory compared with PyTorch's, net by net, GPT-2 among them, in float32 and
+                   bfloat16
     e  tight       large nets in 12 GiB, compared with PyTorch's checkpoint and save_on_cpu
     b  policies    every policy ends with the same bytes as baseline; compute-sanitizer's memcheck
     p  half        item a in float16
