@@ -9,6 +9,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.costs.costs import MOST_DRAG, READ_TWICE, Choice, Costs, remembering, traffic
 from minidnn.costs.host import assumed
+from minidnn.costs.reach import OWN, mma_sync
 from minidnn.formats import TF32
 from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
 
@@ -140,6 +141,19 @@ class GPU:
             return rate
         return max(rate, peak * self.tensor.value * min(1.0, efficiency / self.fast.value))  # they need not be used
 
+    def own_rate(self, format: str, tensor_cores: float, without: float) -> float:
+        """Operations per second of kernels that reach these parts of the peaks (reach.py) for operands of a format."""
+        rate, peak = self.peak_flops.value * without, self.peak(format)
+        return rate if peak is None else max(rate, peak * self.mma_sync * tensor_cores)
+
+    @property
+    def mma_sync(self) -> float:
+        """The part of the tensor cores' peak that mma.sync reaches; all of it where the card does not say enough."""
+        half = self.float16_flops
+        if half is None or self.multiprocessors is None or self.clock is None:
+            return 1.0
+        return mma_sync(half.value / (self.multiprocessors.value * self.clock.value))
+
     def busy(self, flops: float, outputs: int) -> float:
         """The part of the multiprocessors that have work in a product with so many outputs.
 
@@ -170,11 +184,14 @@ class GPU:
     ) -> Choice:
         """The choice of an algorithm for an op.
 
-        efficiency: the fraction of the float32 peak that the algorithm reaches
+        efficiency: the fraction of the float32 peak that the algorithm reaches; not of minidnn's own kernels of
+                    products, which have theirs (reach.py)
         nbytes:     the bytes that it moves; None: the least that its kernels move
         launches:   its kernels, one after another; an op that reads some tensors twice has one more"""
-        product = op.family in ON_TENSOR_CORES
+        product, own = op.family in ON_TENSOR_CORES, OWN.get(op.family)
         rate = self.rate(op.reads[0].dtype if product else None, efficiency)
+        if own is not None:
+            rate = self.own_rate(op.reads[0].dtype, own.tensor_cores, own.without)
         rate *= self.busy(op.flops, op.writes[0].size) if product else 1.0
         launches += op.kind in READ_TWICE
         return self.roofline(algorithm, op.flops, rate, traffic(op) if nbytes is None else nbytes, launches)

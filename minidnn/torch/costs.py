@@ -2,7 +2,8 @@
 
 What is assumed, since nothing is measured:
   * A product reaches the part of the peak that the profile has for minidnn's kernels of its family: `gemm`, and of
-    convolutions `implicit_gemm`. Attention and recurrent layers count as `gemm`.
+    convolutions `implicit_gemm`. Recurrent layers count as `gemm`, and attention does in float32. In 16 bits it is
+    FlashAttention-2 (costs/reach.py).
   * Any other op is bound by memory. It reads and writes each element that its views show once.
   * A call is one launch of a kernel.
   * TF32 is used where PyTorch would use it: in convolutions, and in other products if
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from minidnn.costs import BLOCKING, CPU, GPU, Choice, Costs, remembering
 from minidnn.costs.profiles import WAYS, parted
+from minidnn.costs.reach import TORCH_ATTENTION
+from minidnn.formats import HALF
 from minidnn.jobs.gpus import gpu
 from minidnn.memory.execution.host import physical_memory
 from minidnn.program import PRODUCTS, Algorithm, Op
@@ -91,6 +94,8 @@ def on_gpu(name: str, work: Callable[[Op], Work]) -> Costs:
         own, one = work(op), of_family.get(op.family, card)
         efficiency = one.implicit_gemm.value if op.family == "convolution" else one.gemm.value
         algorithm, rate = Algorithm("default", own.scratch), one.rate(own.format, efficiency)
+        if op.family == "attention" and own.format in HALF:
+            rate = one.own_rate(own.format, TORCH_ATTENTION, efficiency)
         rate *= one.busy(own.flops, own.outputs)
         return (one.roofline(algorithm, own.flops, rate, own.nbytes, own.launches),)
 

@@ -24,6 +24,7 @@ from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
 from minidnn.backends.families import joined
 from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates, geometry, key
+from minidnn.costs.reach import OWN, mma_sync
 from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.program import Algorithm, Op, Tensor
@@ -317,15 +318,8 @@ def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:
     return rates([api.attribute(name) for name in attributes], capability, tf32)
 
 
-# Assumed, for no GPU has run these kernels yet: parts of what cuDNN's products are assumed to reach on tensor cores,
-# and of the peak of multiply-adds without.
-# On tensor cores, products: tiles of 128 x 128 in three stages, by mma.sync, which Hopper feeds at less than two thirds
-# of the rate of its own instructions. Attention: its copies wait for its arithmetic, and backward takes scores twice.
-# Without: a loop of 256 multiply-adds loads 128 numbers from shared memory, one at a time, which takes at least twice
-# as long as the arithmetic does; attention adds its exponentials and four barriers a tile.
-ON_TENSOR_CORES_REACH = {"matmul": 0.6, "linear_loss": 0.5, "attention": 0.3}
-WITHOUT_REACH = {"matmul": 0.2, "linear_loss": 0.2, "attention": 0.15}
-FLOPS_REACH = 0.6  # of the peak of multiply-adds, by other arithmetic
+FLOPS_REACH = 0.6  # of the peak of multiply-adds, by arithmetic other than costs/reach.py has: assumed
+CUDNN_REACH = 0.5  # of the tensor cores' peak, by cuDNN's products: assumed
 
 
 def rates(clocks: Sequence[int], capability: tuple[int, int], tf32: bool) -> Rates:
@@ -334,9 +328,10 @@ def rates(clocks: Sequence[int], capability: tuple[int, int], tf32: bool) -> Rat
 
     clocks: multiprocessors and their kHz, the memory's kHz and the bits of its bus"""
     multiprocessors, kilohertz, memory_kilohertz, bits = clocks
-    cycles, products = multiprocessors * kilohertz * 1e3, {}
+    cycles, products, synchronous = multiprocessors * kilohertz * 1e3, {}, 1.0
     if known := [c for c in TENSOR_CORES if c <= capability]:
-        half = 0.5 * cycles * TENSOR_CORES[max(known)]
+        per_cycle = TENSOR_CORES[max(known)]
+        half, synchronous = CUDNN_REACH * cycles * per_cycle, mma_sync(per_cycle)
         products["float16"] = half
         if capability >= BFLOAT16:
             products["bfloat16"] = half
@@ -348,5 +343,8 @@ def rates(clocks: Sequence[int], capability: tuple[int, int], tf32: bool) -> Rat
         copy=20e9,
         launch=5e-6,
         products=products,
-        own={f: (part, WITHOUT_REACH[f] / FLOPS_REACH) for f, part in ON_TENSOR_CORES_REACH.items()},
+        own={
+            family: (own.tensor_cores * synchronous / CUDNN_REACH, own.without / FLOPS_REACH)
+            for family, own in OWN.items()
+        },
     )
