@@ -169,7 +169,7 @@ class Cudnn:
 
     def execute(self, plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
         """Enqueue a plan. `pack`: uid -> address; `workspace`: the address of plan.workspace bytes. All addresses are
-        multiples of 256. This allocates nothing and waits for nothing."""
+        multiples of 256, but those of slices (slices.py), of 16. This allocates nothing and waits for nothing."""
         plan.graph._execute_plan_at_index(pack, workspace, plan.index, self.target.handle, None, None, None)
 
     def close(self) -> None:
