@@ -21,6 +21,9 @@ settings.load_profile(PROFILE)
 # Threads of libgomp that wait for work sleep after some hundred microseconds, since two tests run at once. By default
 # they look for work for milliseconds, and so keep the cores from the other test's threads.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+# OpenBLAS's threads look for work for some 25 ms after each product, and so take more of the processor than products.
+# It reads this when NumPy is imported. `.ci/run` runs the tests of equal bytes with two threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture

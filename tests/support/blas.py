@@ -1,4 +1,5 @@
-"""Python with OpenBLAS's kernels for another CPU. Any other BLAS ignores the choice, and is tested as it is."""
+"""Python with OpenBLAS's kernels for another CPU, on two threads. Any other BLAS ignores the choice, and is tested as
+it is."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ def run_as(core: str, *statements: str) -> None:
         pytest.skip(f"this CPU does not run the kernels for {core}")
     done = subprocess.run(
         [sys.executable, "-c", "; ".join(statements)],
-        cwd=ROOT, env={**os.environ, "OPENBLAS_CORETYPE": core}, capture_output=True, text=True,
+        cwd=ROOT, env={**os.environ, "OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "2"},
+        capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
