@@ -25,7 +25,7 @@ from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.policies import EVERY, PLANNED
 from tests.support.programs import costs, forward_only, random_graph, wild_graph
-from tests.support.slow import quick_are
+from tests.support.slow import quick_are, usual_are
 
 
 def any_plan(program, r: random.Random) -> Plan:
@@ -101,7 +101,12 @@ def test_what_is_accepted_of_any_plans_is_right_and_what_is_refused_says_so():
     assert min(accepted, contradicted, wrong, blamed) > 50
 
 
-@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m", "vdnn_dyn", "superneurons", "layrub:m"], EVERY))
+OTHERS = [policy for policy in EVERY if policy != "best"]
+
+
+@pytest.mark.parametrize(
+    "policy", [*quick_are(["vdnn_all:m", "vdnn_dyn", "superneurons", "layrub:m"], OTHERS), *usual_are([], ["best"])]
+)
 @given(st.integers(0, 1 << 30), st.integers(2, 14), st.sampled_from([wild_graph, random_graph]), st.booleans())
 @examples(3)
 def test_every_policy_keeps_the_budget_that_its_refusal_names_and_any_larger_one(policy, seed, layers, graph, both):

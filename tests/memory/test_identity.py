@@ -10,22 +10,18 @@ import pytest
 
 from minidnn.memory.budget import BudgetError
 from tests.support.paths import SMALL_NETS
-from tests.support.policies import ABOUT, EVERY, TIGHT, TRAINED
-from tests.support.slow import quick_are
+from tests.support.policies import ABOUT, EVERY, KINDS, TIGHT, TRAINED
+from tests.support.slow import quick_are, usual_are, usual_pairs
 from tests.support.trains import STEPS, baseline, held_out, train
 
 ON_REFERENCE = ["residual", "inception"]  # the machine is the same there; the other nets show it on cpu
+OTHERS = [("cpu", net) for net in SMALL_NETS if net != "residual"] + [("reference", net) for net in ON_REFERENCE]
 
 
-@pytest.mark.parametrize("policy", TRAINED)
 @pytest.mark.parametrize(
-    ("device", "net"),
-    [
-        ("cpu", "residual"),
-        *(pytest.param("cpu", net, marks=pytest.mark.slow) for net in ("inception", "lenet")),
-        *(pytest.param("cpu", net, marks=pytest.mark.extended) for net in ("chain", "diamond", "nested")),
-        *(pytest.param("reference", net, marks=pytest.mark.slow) for net in ON_REFERENCE),
-    ],
+    ("device", "net", "policy"),
+    [("cpu", "residual", policy) for policy in TRAINED]
+    + usual_pairs([pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS], TRAINED),
 )
 def test_bit_identical_to_baseline(device, net, policy):
     want, losses, algorithms = baseline(net, device, "p" if policy.endswith((":p", "dyn")) else "m")
@@ -56,8 +52,10 @@ def test_every_function_of_elements_is_bit_identical_to_baseline(policy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("net", SMALL_NETS)
-@pytest.mark.parametrize(("device", "policy"), [("reference", "liveness:m"), ("cpu", "layrub:m")])
+@pytest.mark.parametrize(
+    ("device", "policy", "net"),
+    usual_pairs([pytest.param("reference", "liveness:m"), pytest.param("cpu", "layrub:m")], SMALL_NETS),
+)
 def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
     """Also below a Dropout that works in place (chain, inception). Under these facts nothing is fused."""
     want, losses, _ = baseline(net, device, "m", fuse=False)
@@ -68,8 +66,11 @@ def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "net", "policy"),
-    [("cpu", net, policy) for net in SMALL_NETS for policy in TIGHT]
-    + [("reference", net, TIGHT[0]) for net in ON_REFERENCE],
+    [
+        *usual_pairs(["cpu"], SMALL_NETS, TIGHT),
+        ("reference", "residual", TIGHT[0]),
+        pytest.param("reference", "inception", TIGHT[0], marks=pytest.mark.extended),
+    ],
 )
 def test_bit_identical_under_the_smallest_budget(device, net, policy):
     with pytest.raises(BudgetError) as refused:
@@ -82,9 +83,10 @@ def test_bit_identical_under_the_smallest_budget(device, net, policy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("policy", ["vdnn_all:p", "vdnn_conv:m"])
-@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize(
+    ("net", "policy", "compress"),
+    usual_pairs(SMALL_NETS, [pytest.param(p, c) for p in ("vdnn_all:p", "vdnn_conv:m") for c in (False, True)]),
+)
 def test_bit_identical_through_a_pinned_ring(net, policy, compress):
     """A ring for the largest that travels: each tensor's bytes in it are another's soon after."""
     with pytest.raises(BudgetError) as refused:
@@ -100,7 +102,11 @@ def baseline_between_tests():
     return train("inception", "reference", "baseline:m", clip_gradients=0.5, iter_size=2, test_data=held_out())
 
 
-@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m", "layrub:m"], EVERY))
+@pytest.mark.parametrize(
+    "policy",
+    quick_are(["vdnn_all:m", "layrub:m"], [policy for policy in EVERY if policy in KINDS])
+    + usual_are([], [policy for policy in EVERY if policy not in KINDS]),
+)
 def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_smallest_budget(policy):
     """Every policy there is, three programs in one arena: on the reference, which has one algorithm per op."""
     options = dict(clip_gradients=0.5, iter_size=2, test_data=held_out())

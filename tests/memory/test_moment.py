@@ -8,13 +8,14 @@ from minidnn.memory.policies import SOME_NETS, names
 from minidnn.program import Role
 from minidnn.report.draw import ROLES as WORDS
 from tests.support.programs import KB, chain, costs, residual
+from tests.support.slow import extended_are
 
 
 def schedule(policy, program=None, limit=0):
     return unproved([program or chain()], policy, costs(), limit)["TRAIN"]
 
 
-@pytest.mark.parametrize("policy", sorted(set(names()) - SOME_NETS))
+@pytest.mark.parametrize("policy", extended_are(["poet"], sorted(set(names()) - SOME_NETS)))
 def test_each_live_byte_is_there_for_one_reason(policy):
     found = schedule(policy, residual())
     live, persistent = found.curve(), sum(t.nbytes for t in found.program.persistent)

@@ -91,7 +91,9 @@ def test_changes_in_equal_blocks_lead_further_with_as_many_evaluations(monkeypat
     assert max(both) < min(alone)
 
 
-@pytest.mark.parametrize(("blocks", "programs", "whole"), [(2, 16, 1), (12, 12, 0)])
+@pytest.mark.parametrize(
+    ("blocks", "programs", "whole"), [(2, 16, 1), pytest.param(12, 12, 0, marks=pytest.mark.extended)]
+)
 def test_the_work_of_a_plan_is_bounded(blocks, programs, whole, monkeypatch):
     """Evaluations, linear programs and searches for whole numbers, of all sets of tensors on the host together."""
     monkeypatch.setattr(planner, "WORK", 200_000)

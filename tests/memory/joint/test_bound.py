@@ -38,6 +38,7 @@ from tests.support.paths import NET_FILES
 from tests.support.policies import PLANNED
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs, dragging, wild_graph
 from tests.support.several import made
+from tests.support.slow import usual_pairs
 
 ROUNDING = 1 - 1e-9
 MANY = ["best", "superneurons", "vdnn_dyn", "vdnn_all:p", "vdnn_pp:p", "accudnn:p", "layrub:m", "sqrt_n:p"]
@@ -61,13 +62,21 @@ def is_below(bound: LowerBound, schedule, device) -> str | None:
     return None if seconds >= found.seconds * ROUNDING else f"{seconds} s is below the bound of {found.seconds} s"
 
 
+DRAG = Drag((0.4, 0.3), (0.2, 0.5))
+
+
 @pytest.mark.parametrize(
-    ("name", "policies", "drag"),
-    [(name, PLANNED if name in ("chain", "diamond") else MANY, None) for name in PROGRAMS]
-    + [(name, MANY, Drag((0.4, 0.3), (0.2, 0.5))) for name in ("diamond", "residual")],
+    ("name", "drag"),
+    [
+        ("residual", None),
+        ("diamond", DRAG),
+        *(pytest.param(name, None, marks=pytest.mark.extended) for name in PROGRAMS if name != "residual"),
+        pytest.param("residual", DRAG, marks=pytest.mark.extended),
+    ],
 )
-def test_no_policy_is_below_the_bound(name, policies, drag):
+def test_no_policy_is_below_the_bound(name, drag):
     program, device = PROGRAMS[name](), replace(costs(), drag=drag)
+    policies = PLANNED if name in ("chain", "diamond") and drag is None else MANY
     bound = LowerBound(Index(program, device))
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     tried = set()
@@ -80,8 +89,10 @@ def test_no_policy_is_below_the_bound(name, policies, drag):
     assert len(tried) > 5
 
 
-@pytest.mark.parametrize(("ranks", "link"), [(2, Link(1e9, 1e-5)), (4, Link(5e7, 1e-4, drag=0.3))])
-@pytest.mark.parametrize("case", ["plain", "normed", "clipped"])
+LINKS = [pytest.param(2, Link(1e9, 1e-5)), pytest.param(4, Link(5e7, 1e-4, drag=0.3))]
+
+
+@pytest.mark.parametrize(("case", "ranks", "link"), usual_pairs(["clipped", "plain", "normed"], LINKS))
 def test_no_policy_of_several_ranks_is_below_the_bound(case, ranks, link):
     """Whether ops or communications take longer. The quickest steps are near it."""
     device, nearest = among(costs(), link), math.inf

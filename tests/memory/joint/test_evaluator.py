@@ -27,6 +27,7 @@ from tests.support.oracle import broken
 from tests.support.paths import NET_FILES
 from tests.support.programs import PROGRAMS, costs, dragging, wild_graph
 from tests.support.several import CASES, made
+from tests.support.slow import usual_are, usual_pairs
 
 
 def check(ev: Evaluator, limit: int, device: Costs | None = None) -> None:
@@ -71,8 +72,10 @@ def tried(program: Program, device: Costs, r: random.Random) -> tuple[int, int]:
     return runs, offloads
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *range(12)])
-@pytest.mark.parametrize(("bandwidth", "drag"), [(2e8, None), (2e9, None), (4e8, Drag((0.4, 0.3), (0.2, 0.5)))])
+SPEEDS = [pytest.param(2e8, None), pytest.param(2e9, None), pytest.param(4e8, Drag((0.4, 0.3), (0.2, 0.5)))]
+
+
+@pytest.mark.parametrize(("bandwidth", "drag", "name"), usual_pairs(SPEEDS, [*PROGRAMS, *range(12)]))
 def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     r = random.Random(f"{name} {bandwidth}")
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
@@ -80,8 +83,9 @@ def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     assert offloads and (runs or isinstance(name, int))
 
 
-@pytest.mark.parametrize("name", ["residual", "inception", 5])
-@pytest.mark.parametrize("duplex", [(1.0, 1.0), (0.9, 0.5), (0.3, 0.4)])
+@pytest.mark.parametrize(
+    ("duplex", "name"), usual_pairs([(1.0, 1.0), (0.9, 0.5), (0.3, 0.4)], ["residual", "inception", 5])
+)
 def test_any_decisions_do_what_the_evaluator_says_where_copies_slow_each_op_and_each_other(name, duplex):
     """Each algorithm has drags of its own."""
     r = random.Random(f"{name} {duplex}")
@@ -90,15 +94,14 @@ def test_any_decisions_do_what_the_evaluator_says_where_copies_slow_each_op_and_
     assert offloads
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(
-    ("ranks", "link", "drag", "duplex"),
-    [
-        (2, Link(1e9, 1e-5), None, (1.0, 1.0)),
-        (4, Link(5e7, 1e-4, drag=0.3), None, (1.0, 1.0)),  # communications take longer than ops
-        (4, Link(3e8, 2e-5, drag=0.4), Drag((0.4, 0.3), (0.2, 0.5)), (0.9, 0.5)),
-    ],
-)
+AMONG = [
+    pytest.param(2, Link(1e9, 1e-5), None, (1.0, 1.0)),
+    pytest.param(4, Link(5e7, 1e-4, drag=0.3), None, (1.0, 1.0)),  # communications take longer than ops
+    pytest.param(4, Link(3e8, 2e-5, drag=0.4), Drag((0.4, 0.3), (0.2, 0.5)), (0.9, 0.5)),
+]
+
+
+@pytest.mark.parametrize(("ranks", "link", "drag", "duplex", "case"), usual_pairs(AMONG, CASES))
 def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, link, drag, duplex):
     """Communications run beside ops, which wait for some of them."""
     r = random.Random(f"{case} {ranks}")
@@ -110,7 +113,7 @@ def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, 
     assert offloads and runs
 
 
-@pytest.mark.parametrize("name", ["residual", 1, 3])
+@pytest.mark.parametrize("name", usual_are(["residual", 1], ["residual", 1, 3]))
 def test_any_decisions_about_what_lives_on_the_host_do_what_the_evaluator_says(name):
     """New values are written back; the last copies may outlast the last op."""
     r = random.Random(f"home {name}")

@@ -57,7 +57,7 @@ def test_the_evaluator_counts_the_bytes_of_the_host_as_placement_does(name):
     assert min(within, beyond) > 3
 
 
-@pytest.mark.parametrize("name", ["chain", "residual", "inception"])
+@pytest.mark.parametrize("name", usual_are(["chain"], ["chain", "residual", "inception"]))
 def test_the_less_room_the_host_has_the_higher_are_bound_and_plan(name):
     program, device = PROGRAMS[name](), costs(bandwidth=2e9)
     budget = arrange([program], "liveness:p", device).arena * 6 // 10
@@ -72,7 +72,7 @@ def test_the_less_room_the_host_has_the_higher_are_bound_and_plan(name):
     assert found[-1] == (LowerBound(Index(program, device)).at(budget).seconds, found[-1][1], unlimited.seconds)
 
 
-@pytest.mark.parametrize("disk", [None, Disk()])
+@pytest.mark.parametrize("disk", [pytest.param(None, marks=pytest.mark.extended), Disk()])
 def test_behind_a_ring_the_host_s_budget_is_that_of_ring_and_store_and_a_disk_takes_the_rest(disk):
     program = PROGRAMS["inception"]()
     device = replace(costs(bandwidth=1e9), staging=Staging(300 * KB, disk=disk))
@@ -101,6 +101,7 @@ CASES = (
 )  # fmt: skip
 
 
+@pytest.mark.extended
 @given(*CASES)
 @examples(6)
 def test_what_any_policy_keeps_best_keeps_no_slower_and_never_below_the_bound(seed, layers, part, room, graph, both):

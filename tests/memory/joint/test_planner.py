@@ -33,6 +33,7 @@ from tests.support.paths import NET_FILES
 from tests.support.policies import ABOUT, SOLVED
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 from tests.support.several import made
+from tests.support.slow import usual_are
 
 
 def variant(name: str) -> bool:
@@ -45,7 +46,7 @@ def seconds(arrangement, device) -> float:
 
 
 @pytest.mark.parametrize("bandwidth", [3e8, 2e9])
-@pytest.mark.parametrize("name", ["chain", "diamond", "residual", "nested", 1, 2])
+@pytest.mark.parametrize("name", usual_are(["nested", 1], ["chain", "diamond", "residual", "nested", 1, 2]))
 def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidth):
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
     device = costs(bandwidth=bandwidth)
@@ -115,6 +116,7 @@ def test_a_search_ends_where_it_says_and_is_no_slower():
     check(ev, limit)
 
 
+@pytest.mark.extended
 def test_where_no_arena_keeps_the_budget_tensors_leave_and_come_back_with_less_time_to_spare(monkeypatch):
     program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
     budget = arrange([program], "liveness", device).arena * 43 // 100
@@ -217,7 +219,7 @@ def test_random_budgets_of_random_nets_are_kept():
             assert found.seconds >= found.bound.seconds * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("case", ["normed", "clipped"])
+@pytest.mark.parametrize("case", usual_are(["normed"], ["normed", "clipped"]))
 def test_among_several_ranks_it_is_never_slower_than_a_policy_that_keeps_the_budget(case):
     """What it foresees has the communications in it, and forward runs again though a step begins with gathers."""
     device = among(costs(bandwidth=1e8), Link(2e8, 2e-5, drag=0.2))

@@ -18,13 +18,13 @@ from minidnn.program import Program, Role, nbytes
 from tests.support.aten import Tape, classifier, transformer
 from tests.support.policies import ABOUT, EVERY, SOLVED, TIGHT
 from tests.support.programs import KB, costs
+from tests.support.slow import usual_pairs
 
 POLICIES = dict.fromkeys([*EVERY, *TIGHT, *(f"{name}:m" for name in ABOUT)])
 PROGRAMS = {"transformer": transformer(), "fused": transformer(fused=True), "classifier": classifier()}
 
 
-@pytest.mark.parametrize("net", PROGRAMS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "net"), usual_pairs(POLICIES, PROGRAMS))
 def test_every_policy_has_a_proved_plan_or_says_what_the_net_lacks(policy, net):
     program = PROGRAMS[net]
     least = nbytes(program.persistent)

@@ -23,7 +23,8 @@ from minidnn.nets.net import Net
 from minidnn.program import Algorithm
 from minidnn.programs.build import programs
 from tests.support.paths import NET_FILES
-from tests.support.slow import usual_are
+from tests.support.policies import SOLVED
+from tests.support.slow import extended_are, usual_are
 
 TITAN = profile("titan_x")
 PLANS = Path(__file__).parents[2] / "support" / "plans"
@@ -45,7 +46,9 @@ def saved(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [name for name in policies.names() if name not in policies.SOME_NETS])
+@pytest.mark.parametrize(
+    "policy", extended_are(SOLVED, [name for name in policies.names() if name not in policies.SOME_NETS])
+)
 @pytest.mark.parametrize("net", usual_are(["residual"], ["inception", "residual"]))
 def test_a_plan_comes_back_as_it_was(saved, net, policy):
     path, before = saved(net, policy)

@@ -32,7 +32,7 @@ def made(train="gradients alone", state="device", net="diamond", format="float32
     ("state", "train", "parts"),
     [
         ("all", "gradients alone", ""), ("host", "gradients alone", "@2"), ("device", "clipped sums", "@2"),
-        ("all", "momentum", "@2"), ("all", "clipped sums", ""),
+        pytest.param("all", "momentum", "@2", marks=pytest.mark.extended), ("all", "clipped sums", ""),
     ],
 )  # fmt: skip
 def test_every_policy_has_a_proved_plan(state, train, parts):

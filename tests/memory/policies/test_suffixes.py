@@ -18,15 +18,15 @@ from minidnn.programs.fusion import as_cuda
 from minidnn.programs.spec import TrainSpec
 from tests.support.op_examples import compiled
 from tests.support.paths import NET_FILES
-from tests.support.slow import usual_are
+from tests.support.slow import usual_are, usual_pairs
 from tests.support.trains import train
 
 NET = "blocks"
-TRAININGS = ["reference:m", "reference:m@2", "cpu:m", "cpu:p", "cpu:p@2"]
+TRAININGS = ["reference:m", "reference:m@2", "reference:m@8", "cpu:m", "cpu:p", "cpu:p@2", "cpu:p@8"]
 core = cache(compiled)  # one core of the CPU: the work is small
 
 
-@pytest.mark.parametrize("case", usual_are(TRAININGS, [*TRAININGS, "reference:m@8", "cpu:p@8"]))
+@pytest.mark.parametrize("case", usual_are(["reference:m", "cpu:m", "cpu:p@2"], TRAININGS))
 def test_every_policy_ends_with_the_bytes_of_baseline(case):
     name, _, suffix = case.partition(":")
     device = core() if name == "cpu" else name
@@ -49,8 +49,9 @@ def program():
     return programs(net, TrainSpec(SGD(momentum=0.9)), ("TRAIN",), fuses=as_cuda)["TRAIN"]
 
 
-@pytest.mark.parametrize("suffix", [":m", ":p", ":m@2", ":p@8"])
-@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - SOME_NETS))
+@pytest.mark.parametrize(
+    ("policy", "suffix"), usual_pairs(sorted(POLICIES.keys() - SOME_NETS), [":m", ":p", ":m@2", ":p@8"])
+)
 def test_the_algorithms_are_those_of_the_suffix_whatever_the_budget(policy, suffix):
     for budget in (arrange([program()], "baseline:p", TOY).arena, 0):
         plan = find(policy + suffix, budgeted=True)(program(), TOY, budget)

@@ -19,7 +19,7 @@ from tests.support.hunt import Change, hunted
 from tests.support.mutate_ranks import CHANGES, communications, dropped_wait, early_free
 from tests.support.oracle import broken
 from tests.support.several import CASES, arranged
-from tests.support.slow import quick_are
+from tests.support.slow import quick_are, usual_pairs
 
 POLICIES = ["liveness:m", "vdnn_all:m", "vdnn_conv:p", "layrub:m", "superneurons_memory:p", "recompute_all:m"]
 WRONG = 100 * TIMES  # of each net
@@ -52,8 +52,7 @@ def prove(s: Schedule, mine: Schedule) -> None:
         raise ScheduleError(str(found))
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("case", quick_are(["normed"], CASES))
+@pytest.mark.parametrize(("case", "ranks"), usual_pairs(quick_are(["normed"], CASES), [2, 4]))
 def test_wrong_schedules_of_several_ranks_are_refused(case, ranks):
     r = random.Random(17)
     schedules = [s for policy in POLICIES for s in arranged(ranks, case, policy).schedules.values()]

@@ -22,7 +22,7 @@ from tests.support.oracle import broken
 from tests.support.policies import EVERY, FEW
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import PROGRAMS, chain, costs, random_graph, wild_graph
-from tests.support.slow import quick_are
+from tests.support.slow import quick_are, usual_are
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -44,7 +44,10 @@ def test_dropping_any_alloc_free_prefetch_or_offload_is_refused(name):
     assert dropped > 20
 
 
-@pytest.mark.parametrize("policy", quick_are(FEW, sorted({*FEW, *EVERY})))
+LONG = {"best", "zero_offload:m"}
+
+
+@pytest.mark.parametrize("policy", quick_are(FEW, sorted({*FEW, *EVERY} - LONG)) + usual_are([], sorted(LONG)))
 def test_mutations_that_break_a_schedule_are_all_refused(policy):
     """Of every policy, with all its bytes and with as few as it can do with: what the oracle calls broken, verify must
     refuse. `pytest -s` shows how many of each kind there were."""

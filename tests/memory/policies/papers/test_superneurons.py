@@ -45,7 +45,7 @@ def test_nothing_moves_nor_runs_again_while_the_net_fits(name):
     assert len(s.plan.order) == len(p.ops)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @given(st.integers(0, 1 << 30), st.integers(2, 20), st.floats(0, 1))
 @examples(20)
 def test_any_graph_under_any_budget_is_proved_and_the_oracle_agrees(seed, layers, part):

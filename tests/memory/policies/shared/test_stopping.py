@@ -29,7 +29,7 @@ from tests.memory.policies.shared.test_recompute import NET
 from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.programs import costs, wild_graph
-from tests.support.slow import quick_are, usual_are
+from tests.support.slow import usual_are
 
 NAMES = [f"{policy}:{algorithms}" for policy in STOPPING for algorithms in "mpf"]
 CARD = profile("titan_x")
@@ -94,7 +94,7 @@ def test_more_memory_takes_fewer_runs_and_never_more_time_than_the_full_plan(pol
     assert times[2] < 0.97 * times[0] and times[4] < times[2]
 
 
-@pytest.mark.parametrize("policy", quick_are(["sqrt_n:f", "recompute_cheap:m"], NAMES))
+@pytest.mark.parametrize("policy", usual_are(["sqrt_n:m", "recompute_cheap:m"], NAMES))
 def test_below_the_full_plan_it_refuses_and_names_the_full_plans_bytes(policy):
     full, _ = fulls(policy)
     with pytest.raises(BudgetError) as refused:
@@ -112,6 +112,7 @@ def test_the_same_budget_gives_the_same_listing():
         assert str(planned(policy, budget)[0]) == str(planned(policy, budget)[0])
 
 
+@pytest.mark.extended
 def test_the_segments_that_run_again_are_about_the_cheapest_that_would_do():
     """Against every choice of segments."""
     p = program()
