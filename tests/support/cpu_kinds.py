@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from minidnn.program import Tensor
@@ -26,8 +28,9 @@ def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:
 MANY = 50  # reads of an op: merged parts
 
 
-def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
-    """(example, tensor): the kind's examples in which one tensor has values that are not finite: one, some or all."""
+def spoiled(kind: str, every: bool = True) -> list[tuple[Example, Tensor]]:
+    """(example, tensor): the kind's examples in which one tensor has values that are not finite: one, some or all. Not
+    `every`: NaN is one, inf are some, and -inf all."""
     found = []
     for e in by_kind(kind):
         if hides(e):
@@ -37,10 +40,14 @@ def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
             if t.dtype != "float32" or t.size > 1 << 14:
                 continue
             some, linear = -(-t.size // 9), kind.startswith(("convolution", "inner_product"))
-            for value in (np.nan,) if linear else (np.nan, np.inf, -np.inf):  # sums treat all three alike
-                for count in {some} if linear else {1, some, t.size}:
-                    x = e.data[t].copy()
-                    x.reshape(-1)[random.choice(t.size, count, replace=False)] = value
-                    name = f"{e.name} with {count} {value} in {t.name}"
-                    found.append((Example(name, e.op, {**e.data, t: x}), t))
+            values, counts = (np.nan, np.inf, -np.inf), (1, some, t.size)
+            if linear:  # sums treat all three alike
+                cases = {(np.nan, some)}
+            else:
+                cases = dict.fromkeys(product(values, counts) if every else zip(values, counts, strict=True))
+            for value, count in cases:
+                x = e.data[t].copy()
+                x.reshape(-1)[random.choice(t.size, count, replace=False)] = value
+                name = f"{e.name} with {count} {value} in {t.name}"
+                found.append((Example(name, e.op, {**e.data, t: x}), t))
     return found

@@ -20,6 +20,7 @@ from tests.support.cpu_kinds import ALL, by_kind, close, spoiled
 from tests.support.cpu_step import feed, machine, persistent
 from tests.support.op_examples import Example, bare, expected, place, run
 from tests.support.paths import ROOT, SUPPORT
+from tests.support.slow import usual_are
 
 
 @pytest.fixture(scope="module")
@@ -250,9 +251,10 @@ def linear_reach(e: Example, bad: Tensor) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("kind", sorted(NOT_FINITE))
-def test_hides_nothing_that_is_not_finite(device, kind):
+@pytest.mark.parametrize("every", usual_are([False], [False, True]))
+def test_hides_nothing_that_is_not_finite(device, kind, every):
     """Where the reference's result is not finite, neither is the cpu's: in no layer may a diverged run look well."""
-    for e, bad in spoiled(kind):
+    for e, bad in spoiled(kind, every):
         want = expected(KERNELS, e)
         for having, algorithm in ways(device, e):
             got = run(having, e, algorithm)

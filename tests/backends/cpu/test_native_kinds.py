@@ -35,6 +35,7 @@ from minidnn.backends.cpu.native.binding import NAME
 from minidnn.backends.reference import KERNELS
 from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
+from tests.support.slow import usual_are
 
 ALL = examples()
 FAMILIES = (
@@ -122,11 +123,12 @@ def test_a_wrong_label_is_named_by_all_that_read_it(kind):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__.split(".")[-1])
-def test_what_is_not_finite_stands_where_the_reference_says(family):
+@pytest.mark.parametrize("every", usual_are([False], [False, True]))
+def test_what_is_not_finite_stands_where_the_reference_says(family, every):
     """NaN, inf and -inf each where they should be, and nowhere else."""
     (device,) = devices(1)
     for kind in family.FIRST:
-        for e, _ in spoiled(kind):
+        for e, _ in spoiled(kind, every):
             want = expected(KERNELS, e)
             for algorithm in native(device, e):
                 for t, g, w in zip(e.op.writes, run(device, e, algorithm), want, strict=True):
