@@ -18,15 +18,16 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.disk import DiskFailed, DiskFile, StateLost
 from minidnn.training.events import Saved
 from minidnn.training.snapshot import SaveError
-from tests.support.slow import quick_are
+from tests.support.slow import quick_are, usual_pairs
 from tests.support.trains import baseline, train
 
 NETS, POLICIES = ("residual", "inception", "nested"), ("vdnn_all:m", "vdnn_all:p", "layrub:m")
 
 
-@pytest.mark.parametrize("device", ["cpu", "reference"])
-@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m"], POLICIES))
-@pytest.mark.parametrize("net", quick_are(["residual"], NETS))
+@pytest.mark.parametrize(
+    ("net", "policy", "device"),
+    usual_pairs(quick_are(["residual"], NETS), quick_are(["vdnn_all:m"], POLICIES), ["cpu", "reference"]),
+)
 def test_nets_end_with_the_bytes_of_baseline(net, policy, device, tmp_path, monkeypatch):
     written, real = [], DiskFile.write
     monkeypatch.setattr(DiskFile, "write", lambda *given: (written.append(given[-1]), real(*given)))
@@ -65,8 +66,10 @@ class Failing:
         return self.real(*given)
 
 
-@pytest.mark.parametrize("name", ["pwritev", "preadv"])
-@pytest.mark.parametrize("options", [{}, {"iter_size": 2, "state": "host", "type": "Adam", "momentum2": 0.99}])
+@pytest.mark.parametrize(
+    ("options", "name"),
+    usual_pairs([{}, {"iter_size": 2, "state": "host", "type": "Adam", "momentum2": 0.99}], ["preadv", "pwritev"]),
+)
 def test_a_failure_ends_the_run_with_the_last_whole_iteration_and_resuming_ends_with_its_bytes(
     name, options, tmp_path, monkeypatch
 ):

@@ -31,7 +31,7 @@ from tests.support.cuda.host import COMPILER, HostCuda
 from tests.support.op_examples import Maker, attrs, run, summed
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
-from tests.support.slow import quick_are, usual_are
+from tests.support.slow import quick_are, usual_are, usual_pairs
 
 HALF = [
     pytest.param("bfloat16", marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="no ml_dtypes")),
@@ -164,9 +164,7 @@ def trained(net: str, format: str, policy: str = "baseline:m", debug: bool = Fal
         return persistent(m)
 
 
-@pytest.mark.parametrize("format", HALF)
-@pytest.mark.parametrize("policy", FEW)
-@pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
+@pytest.mark.parametrize(("net", "policy", "format"), usual_pairs(quick_are(["lenet"], SMALL_NETS), FEW, HALF))
 def test_bit_identical_to_baseline(net, policy, format):
     want, got = trained(net, format), trained(net, format, policy, debug=True)
     assert [name for name in want if want[name].tobytes() != got[name].tobytes()] == []
@@ -174,8 +172,7 @@ def test_bit_identical_to_baseline(net, policy, format):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", usual_are(["reference"], ["reference", "cpu"]))
-@pytest.mark.parametrize("format", HALF)
-@pytest.mark.parametrize("net", ["chain", "residual", "inception", "lenet"])
+@pytest.mark.parametrize(("net", "format"), usual_pairs(["chain", "residual", "inception", "lenet"], HALF))
 def test_trains_nearly_as_float32_does(net, format, device):
     random = np.random.default_rng(7)
     data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)

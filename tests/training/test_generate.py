@@ -16,6 +16,7 @@ from minidnn.training.generate import Generator, Sampling
 from minidnn.training.session import Session
 from minidnn.zoo.gpt import GPT2
 from minidnn.zoo.llama import Llama
+from tests.support.slow import usual_are, usual_pairs
 
 WINDOW = 24
 SIZES = dict(batch=2, seq=WINDOW, width=32, blocks=2, vocabulary=61)
@@ -62,9 +63,10 @@ def told(name: str, device: str, cached: bool, begun: tuple[int, ...] = (5, 7, 9
     return tokens, scores, ours
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("device", ["reference", "cpu"])
-@pytest.mark.parametrize("net", NETS)
+HOW = [pytest.param(device, temperature) for temperature in (0.0, 1.0) for device in ("reference", "cpu")]
+
+
+@pytest.mark.parametrize(("net", "device", "temperature"), usual_pairs(NETS, HOW))
 def test_the_text_is_the_same_with_the_cache(net, device, temperature):
     """Also where the window begins anew, which is when 24 tokens are there, and then after each 13."""
     want, their, _ = told(net, device, False, temperature=temperature)
@@ -75,7 +77,7 @@ def test_the_text_is_the_same_with_the_cache(net, device, temperature):
         assert [a.tobytes() for a in their] == [b.tobytes() for b in our]
 
 
-@pytest.mark.parametrize("length", [1, WINDOW - 1, WINDOW, WINDOW + 1, 100])
+@pytest.mark.parametrize("length", usual_are([1, WINDOW, 100], [1, WINDOW - 1, WINDOW, WINDOW + 1, 100]))
 def test_a_prompt_may_have_any_length(length):
     begun = tuple(k * k % 61 for k in range(length))
     assert told("gpt", "cpu", True, begun)[0] == told("gpt", "cpu", False, begun)[0]
