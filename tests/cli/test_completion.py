@@ -12,6 +12,7 @@ import pytest
 from minidnn.cli.completion import NAMES, SHELLS
 from minidnn.cli.main import VERBS, main
 from minidnn.memory.policies import POLICIES
+from tests.support.slow import usual_are
 
 LINES = {  # {what is typed: (words that are offered, words that are not)}
     "minidnn tr": ({"train"}, {"tune"}),
@@ -34,7 +35,7 @@ def offered(line: str, folder: Path) -> set[str]:
     return set(found.read_text().split())
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", usual_are([*LINES][2::2], LINES))
 def test_a_shell_gets_what_may_come_next(line, tmp_path):
     pytest.importorskip("argcomplete")
     words, others = LINES[line]

@@ -9,6 +9,7 @@ import pytest
 import minidnn
 from minidnn.cli.main import main
 from minidnn.programs.build import programs
+from tests.support.slow import extended_are
 
 DEPLOY = """name: "deploy"
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 16 dim: 16 } } }
@@ -68,7 +69,10 @@ def test_a_net_whose_inputs_are_for_phase_test_alone(here, capsys):
     assert "in phase TRAIN, no layer before this one makes blob 'x'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "superneurons", "best", "layrub", "checkmate"])
+@pytest.mark.parametrize(
+    "policy",
+    extended_are(["best"], ["baseline", "liveness", "vdnn_all", "superneurons", "best", "layrub", "checkmate"]),
+)
 def test_budgets_hold(policy, capsys):
     (row,) = minidnn.plan("deploy.prototxt", policy, gpu="titan_x").rows
     assert row.fits and row.recomputed_ops == 0

@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 
@@ -26,6 +28,8 @@ ASKED = {  # {a refused command: which options are proposed}
     "small.yaml --batch 32 --device reference --policy vdnn_all --host-ring 1KiB": ["host_ring"],
 }
 LONG = {
+    LEANER,
+    "small.yaml --batch 32 --gpu titan_x --budget 250KiB",
     "small.yaml --batch 8 --device reference --budget 60KiB",
     "solver.yaml --batch 1 --gpu titan_x --policy liveness --budget 40KiB",
 }
@@ -37,6 +41,19 @@ def folder(tmp_path, own_cache, monkeypatch):
     (tmp_path / "solver.yaml").write_text(SOLVER)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def leaner() -> tuple[str, dict]:
+    """What LEANER prints on a terminal of 80 columns, and its document."""
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refusal, "WIDE", 80)
+        for how in ([], ["--json"]):
+            with redirect_stdout(StringIO()) as out:
+                assert main(["plan", *shlex.split(LEANER), *how]) == 2
+            said.append(out.getvalue())
+    return said[0], json.loads(said[1])["refused"]
 
 
 def planned(capsys, *argv, code):
@@ -60,6 +77,7 @@ def test_each_proposal_fits_when_it_is_followed(command, folder, capsys):
         capsys.readouterr()
 
 
+@pytest.mark.extended
 def test_what_the_bound_says_holds(folder, capsys):
     asked = shlex.split(next(iter(ASKED)))
     told = planned(capsys, *asked, code=2)["refused"]
@@ -74,6 +92,7 @@ def test_what_the_bound_says_holds(folder, capsys):
         assert main(["plan", *asked, *more]) == 2
 
 
+@pytest.mark.extended
 def test_no_batch_helps_if_the_weights_alone_are_too_many(folder, capsys):
     argv = ["small.yaml", "--batch", "4", "--gpu", "k40", "--budget", "10KiB"]
     told = planned(capsys, *argv, code=2)["refused"]
@@ -83,17 +102,13 @@ def test_no_batch_helps_if_the_weights_alone_are_too_many(folder, capsys):
     assert "no batch helps, but a home on the host" in capsys.readouterr().out
 
 
-def test_a_leaner_algorithm_is_named(folder, capsys):
-    leaner = planned(capsys, *shlex.split(LEANER), code=2)["refused"]["remedies"][0]
-    assert leaner["options"] == "--policy liveness" and leaner["note"].startswith("a leaner algorithm for conv")
+def test_a_leaner_algorithm_is_named(leaner):
+    remedy = leaner[1]["remedies"][0]
+    assert remedy["options"] == "--policy liveness" and remedy["note"].startswith("a leaner algorithm for conv")
 
 
-def test_the_picture_has_every_byte_once_and_fits_a_terminal(folder, capsys, monkeypatch):
-    monkeypatch.setattr(refusal, "WIDE", 80)
-    argv = shlex.split(LEANER)
-    assert main(["plan", *argv]) == 2
-    out = capsys.readouterr().out
-    then = planned(capsys, *argv, code=2)["refused"]["worst"]
+def test_the_picture_has_every_byte_once_and_fits_a_terminal(leaner):
+    out, then = leaner[0], leaner[1]["worst"]
     assert (
         then["live_bytes"]
         == sum(then["held_bytes"].values())
@@ -111,7 +126,10 @@ def test_the_picture_has_every_byte_once_and_fits_a_terminal(folder, capsys, mon
     assert all(f", {text}: " in out for text in held)
 
 
-@pytest.mark.parametrize("verb", ["train solver.yaml", "time small.yaml --gpu k40", "compare small.yaml --gpu k40"])
+VERBS = ["train solver.yaml", "time small.yaml --gpu k40", "compare small.yaml --gpu k40"]
+
+
+@pytest.mark.parametrize("verb", usual_are(VERBS[1:2], VERBS))
 def test_other_verbs_name_the_command_that_tells_more(verb, folder, capsys):
     code = main([*shlex.split(verb), "--budget", "12.5KiB", "--batch", "8"])
     said = capsys.readouterr()

@@ -13,6 +13,7 @@ from minidnn.zoo import load
 from tests.programs.test_fusion import SPEC, conv, every, program, relu, some, trained
 from tests.support.interpret import run
 from tests.support.paths import NET_FILES
+from tests.support.slow import usual_pairs
 
 SLICED = slices.KINDS
 POOL = "- {name: pool, type: Pooling, bottom: data, top: b, pooling_param: {kernel_size: 3, stride: 1, pad: 1}}\n"
@@ -176,8 +177,10 @@ CHANGES = {  # of the net inception: texts and what comes in their stead
 FOUND = {"a pooling behind": "pooling.backward_relu", "a fork of what is no ReLU's": "gradient.add_slice"}
 
 
-@pytest.mark.parametrize("change", [pytest.param(c, marks=pytest.mark.slow if c in FOUND else ()) for c in CHANGES])
-@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    ("device", "change"),
+    usual_pairs(["cpu", "reference"], [pytest.param(c, marks=pytest.mark.slow if c in FOUND else ()) for c in CHANGES]),
+)
 def test_training_gives_the_same_bytes_with_and_without_slices(device, change, monkeypatch, tmp_path):
     net = (NET_FILES / "inception.yaml").read_text()
     for old, new in CHANGES[change]:
