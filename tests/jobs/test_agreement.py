@@ -14,6 +14,7 @@ from minidnn.memory.proof.digest import digest
 from minidnn.ranks.threads import Group
 from minidnn.training.solver import Solver
 from tests.ranks.test_solvers import NET, SOLVER
+from tests.support.slow import usual_pairs
 
 DEEP = NET.replace(
     "- {name: ip, type: InnerProduct, bottom: norm1,",
@@ -78,8 +79,12 @@ def trained(policy, ranks, **given):
     return set(found)
 
 
-@pytest.mark.parametrize("measured", ["estimated", "measured"])
-@pytest.mark.parametrize("ranks", [None, 2, pytest.param(4, marks=pytest.mark.extended)])
+RANKS = [None, 2, pytest.param(4, marks=pytest.mark.extended)]
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks", "measured"), usual_pairs(["deep", "net"], RANKS, ["measured", "estimated"]), indirect=["case"]
+)
 def test_what_is_planned_runs(case, ranks, measured):
     profiled(ranks)
     different = set()

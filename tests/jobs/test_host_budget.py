@@ -63,6 +63,7 @@ def test_every_answer_says_which_host_budget_held(small_host, own_cache):
     assert not by["k40"].fits and by["orin"].fits and by["orin"].host_bytes > 600 * 1024
 
 
+@pytest.mark.slow
 def test_a_frontier_has_no_plan_beyond_the_host(own_cache):
     net = {"net": "lenet", "batch": 64, "gpu": "k40", "points": 3}
     loose = minidnn.frontier(**net)

@@ -139,7 +139,8 @@ def trained(solver):
         return solver.session.ram, solver.arrangement, {k: v.tobytes() for k, v in solver.values().items()}
 
 
-@pytest.mark.parametrize("part", [0.7, pytest.param(0.4, marks=pytest.mark.extended)])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0.7, 0.4])
 def test_a_limit_is_planned_for(settled, part):
     """The arena and the host's part share what the rest of the process leaves, and nothing is copied within it."""
     whole, plain, values = trained(deep(policy="liveness:p"))

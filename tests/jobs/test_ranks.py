@@ -209,6 +209,7 @@ def test_measured_costs_serve_ranks(folder, capsys):
     assert answer(capsys, "time", "solver.yaml", "--algorithms", "--ranks", "2", "--device", "reference")["rows"]
 
 
+@pytest.mark.slow
 def test_a_frontier_of_ranks(folder):
     found = minidnn.frontier("small.yaml", gpu="k40", ranks=2, link=SLOW, points=2)
     alone = minidnn.frontier("small.yaml", gpu="k40", ranks=1, points=2)

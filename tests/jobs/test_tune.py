@@ -178,6 +178,7 @@ def test_the_solver_takes_the_fields(folder):
 # ---- the verb
 
 
+@pytest.mark.slow
 def test_tune_prints_fields_that_a_solver_runs(folder, capsys):
     free = answer(capsys, "plan", "solver.yaml", "--policy", "liveness:p", "--batch", "8")["rows"][0]["peak_bytes"]
     found = answer(capsys, "tune", "solver.yaml", "--budget", str(free), "--samples", "400", "--gpus", "2")
@@ -258,6 +259,7 @@ def test_a_plan_file_is_of_one_batch(folder, capsys):
     assert "any.plan plans one size of a net" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_only_foreseen_needs_no_data(folder, capsys):
     argv = ("tune", "lenet", "--gpu", "k40", "--budget", "64MiB", "--grid", "256")
     assert answer(capsys, *argv)["epoch_samples"] == 1281167
