@@ -16,6 +16,7 @@ from minidnn.jobs import gpus
 KIB = 1024
 
 
+@pytest.mark.slow
 def test_a_small_net_fits_everywhere(capsys):
     asked = ["k40", "RTX 3060", "4090", "orin"]
     assert main(["cards", "lenet", "--batch", "8", "--gpus", ",".join(asked), "--json"]) == 0
@@ -41,7 +42,7 @@ def test_a_small_net_fits_everywhere(capsys):
             "v100 is the smallest that is enough.\nk40 is the smallest on which memory costs",
         ),
         ({"k40": 7100, "v100": 7000}, "On each of them a step takes longer than with endless memory."),
-        ({"k40": 200, "v100": 100}, "None is enough: the leanest plan takes"),
+        pytest.param({"k40": 200, "v100": 100}, "None is enough: the leanest plan takes", marks=pytest.mark.slow),
     ],
 )
 def test_the_smallest_that_is_enough(memory, says, capsys, monkeypatch):
