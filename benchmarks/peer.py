@@ -319,7 +319,8 @@ class Peer(torch.nn.Module):
 
     def _InnerProductWithLoss(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         """As users write it: all scores at once."""
-        loss, axis, w = node.layer.spec.loss_param, node.layer.param.axis, self._parameter(node, "w", weights, 0)
+        loss, axis = node.layer.spec.loss_param, node.layer.param.axis
+        w, b = self._parameter(node, "w", weights, 0), self._parameter(node, "b", weights, 1)
         if loss.mode() != "VALID":
             raise Unsupported(f"layer {node.name}: only losses divided by the count of valid labels")
         ignored = -100 if loss.ignore_label is None else loss.ignore_label
@@ -327,7 +328,7 @@ class Peer(torch.nn.Module):
         assert w is not None
 
         def call(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            scores = F.linear(x.flatten(axis), w).flatten(0, -2)
+            scores = F.linear(x.flatten(axis), w, b).flatten(0, -2)
             smoothing = loss.label_smoothing
             return F.cross_entropy(scores, labels.flatten(), ignore_index=ignored, label_smoothing=smoothing)
 

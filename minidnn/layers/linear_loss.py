@@ -21,16 +21,17 @@ class LinearLossAttrs:
     loss_weight: float = 1.0
     label_smoothing: float = 0.0
     rows: int = 512  # whose scores live at a time on a GPU; on a CPU the plan's algorithm says how many
-    gradients: tuple[str, ...] = ()  # "dx", "dw": what the op writes behind the loss
+    gradients: tuple[str, ...] = ()  # of "dx", "dw", "db" in this order: what the op writes behind the loss
 
 
 class InnerProductWithLoss(Loss):
-    """Ours: an InnerProduct without a bias, and a SoftmaxWithLoss of its `num_output` scores, in one. There is a label
-    for each row of inputs: (N, T) for a bottom (N, T, E) with `axis: 2`.
+    """Ours: an InnerProduct and a SoftmaxWithLoss of its `num_output` scores, in one. There is a label for each row of
+    inputs: (N, T) for a bottom (N, T, E) with `axis: 2`.
 
     Some rows' scores live at a time, and never all of them. Since a loss is where gradients begin, forward computes
-    those of the bottom and of the weights, too, while it has the scores (Hsu et al., "Liger Kernel: Efficient Triton
-    Kernels for LLM Training", 2024): those that are wanted. The weights (num_output, E) may be those of an Embed."""
+    those of the bottom, the weights and the bias, too, while it has the scores (Hsu et al., "Liger Kernel: Efficient
+    Triton Kernels for LLM Training", 2024): those that are wanted. The weights (num_output, E) may be those of an
+    Embed."""
 
     type = "InnerProductWithLoss"
     field_name = "inner_product_param"
@@ -52,8 +53,8 @@ class InnerProductWithLoss(Loss):
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         p, (shape, labels) = self.param, bottoms
-        if p.bias_term or p.transpose:
-            raise ShapeError(f"{self.type} has no bias and no transposed weights: set bias_term: false")
+        if p.transpose:
+            raise ShapeError(f"{self.type} has no transposed weights: leave out transpose")
         if len(shape) == 4 or len(labels) == 4:
             raise ShapeError(
                 f"expected at most 3 axes, got {text(shape)} and labels {text(labels)}: flatten them before"
@@ -64,24 +65,25 @@ class InnerProductWithLoss(Loss):
 
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         inner = math.prod(bottoms[0][positive_axis(self.param.axis, bottoms[0]) :])
-        return [Parameter("w", (self.param.num_output, inner), self.param.weight_filler, *self.mults(0))]
+        return self.weight_and_bias((self.param.num_output, inner))
 
     def forward(self, s: Site) -> Iterable[Op]:
-        (x, label), w = s.x, s.p["w"]
+        (x, label), (w, *bias) = s.x, s.p.values()
+        kept, scores = self._gradients(s), label.size * self.param.num_output
         products = 2 * x.size * self.param.num_output
-        kept = self._gradients(s)
-        attrs, writes, flops = self.attrs(kept), [s.y[0], *kept.values()], products * (1 + len(kept))
-        yield s.op("linear_loss.forward", [x, w, label], writes, attrs, (), flops, during=Pass.LOSS)
+        flops = products + sum(scores if name == "db" else products for name in kept)
+        reads, writes = [x, w, label, *bias], [s.y[0], *kept.values()]
+        yield s.op("linear_loss.forward", reads, writes, self.attrs(kept), (), flops, during=Pass.LOSS)
 
     def gradients(self, s: Site) -> Iterable[Op]:
         kept = self._gradients(s)
         if s.dx[0] is not None:
             s.pass_through(0, kept["dx"])
-        if s.dp["w"] is not None:
-            s.dp["w"] = kept["dw"]
+        s.dp |= {name: kept[f"d{name}"] for name, dp in s.dp.items() if dp is not None}
         return ()
 
     def _gradients(self, s: Site) -> dict[str, Tensor]:
-        """Those that are wanted of the bottom, "dx", and of the weights, "dw": forward writes them."""
-        all_ = (("dx", s.x[0], Role.GRADIENT), ("dw", s.p["w"], Role.PARAM_GRADIENT))
-        return {name: s.extra(name, t.shape, t.dtype, role) for name, t, role in all_ if t in s.wanted}
+        """Those that are wanted of the bottom, "dx", and of the parameters, "dw" and "db": forward writes them."""
+        parameters = [(f"d{name}", t, Role.PARAM_GRADIENT) for name, t in s.p.items()]
+        each = [("dx", s.x[0], Role.GRADIENT), *parameters]
+        return {name: s.extra(name, t.shape, t.dtype, role) for name, t, role in each if t in s.wanted}

@@ -261,8 +261,8 @@ def test_sources():
          [(4, 2, 5), (1, 2, 3)], "the number of tops is 1; expected 2: h, h_T"),
         ("type: GRU, bottom: a, top: d, recurrent_param: {num_output: 3, hidden_bias: true}", [(4, 2, 5)],
          "a GRU always has a bias of the hidden state: leave out hidden_bias"),
-        ("type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3}", [(2, 5), (2,)],
-         "no bias and no transposed weights: set bias_term: false"),
+        ("type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3, transpose: true}",
+         [(2, 5), (2,)], "InnerProductWithLoss has no transposed weights: leave out transpose"),
         ("type: InnerProductWithLoss, bottom: [a, l], top: b, "
          "inner_product_param: {num_output: 3, axis: 2, bias_term: false}", [(2, 4, 5), (2,)],
          "need 8 labels, got 2"),

@@ -226,6 +226,14 @@ def test_the_loss_of_an_inner_product_computes_the_gradients_that_are_wanted(bel
     assert [t.name for t in op(test, "loss.forward").writes] == ["loss.y"]
 
 
+def test_a_frozen_bias_of_a_loss_has_no_gradient():
+    for mult, writes in ((1, ["y", "dw", "db"]), (0, ["y", "dw"])):
+        text = HEAD.replace("MULT", "param: [{lr_mult: 0}],", 1).replace("3, bias_term: false", "3")
+        text = text.replace("MULT", f"param: [{{lr_mult: 1}}, {{lr_mult: {mult}}}],", 1)
+        made = op(differentiate(graph(text), train=SPEC), "loss.forward")
+        assert [t.name for t in made.writes] == [f"loss.{n}" for n in writes]
+
+
 def test_no_gradient_where_no_loss_is_above():
     side = CHAIN + "- {name: side, type: InnerProduct, bottom: x, top: side, inner_product_param: {num_output: 3}}"
     program = differentiate(graph(side), train=SPEC)

@@ -86,7 +86,7 @@ def smoothed(amount, ignored=-100):
 
 def linear(amount=0.0, ignored=-100):
     def loss(x, label, p):
-        scores, label = x.reshape(label.numel(), -1) @ p["w"].T, label.flatten().long()
+        scores, label = F.linear(x.reshape(label.numel(), -1), p["w"], p.get("b")), label.flatten().long()
         total = F.cross_entropy(scores, label, ignore_index=ignored, label_smoothing=amount, reduction="sum")
         return (total / max(int((label != ignored).sum()), 1)).view(1)
 
@@ -197,6 +197,12 @@ ROWS = {
         [(2, 3, 5), (2, 3)], [(1,)], ["linear_loss.forward: x0 w x1 -> y0 dx dw"], linear(), labels=(1,),
         blobs=[(3, 5)], flops=3 * 2 * 6 * 5 * 3,
     ),
+    "inner product with loss, with a bias": Row(
+        "type: InnerProductWithLoss, bottom: [a, l], top: b, loss_weight: 0.5, "
+        "inner_product_param: {num_output: 3, axis: 2}",
+        [(2, 3, 5), (2, 3)], [(1,)], ["linear_loss.forward: x0 w x1 b -> y0 dx dw db"], linear(), labels=(1,),
+        blobs=[(3, 5), (3,)], flops=3 * 2 * 6 * 5 * 3 + 6 * 3,
+    ),
     "inner product with loss, of a bottom that stays still": Row(
         "type: InnerProductWithLoss, bottom: [a, l], top: b, inner_product_param: {num_output: 3, bias_term: false}",
         [(6, 4), (6,)], [(1,)], ["linear_loss.forward: x0 w x1 -> y0 dw"], linear(), labels=(1,), still=(0,),
@@ -272,10 +278,10 @@ def draw_contrastive(random):
 def draw_linear(random):
     n, t, e, classes = sizes(random, (1, 3), (1, 5), (1, 6), (2, 9))
     smoothing, ignored = round(float(random.uniform(0, 0.5)), 2), int(random.integers(classes))
-    axis = int(random.integers(1, 3))
+    axis, bias = int(random.integers(1, 3)), str(bool(random.integers(2))).lower()
     text = (
         f"type: InnerProductWithLoss, bottom: [a, l], top: b, "
-        f"inner_product_param: {{num_output: {classes}, bias_term: false, axis: {axis}}}, "
+        f"inner_product_param: {{num_output: {classes}, bias_term: {bias}, axis: {axis}}}, "
         f"loss_param: {{label_smoothing: {smoothing}, ignore_label: {ignored}}}"
     )
     return Row(text, [(n, t, e), (n, t)[:axis]], torch=linear(smoothing, ignored), labels=(1,), classes=classes)

@@ -28,3 +28,11 @@ def linear_losses(m: Maker) -> Iterator[Example]:
             a, which = LinearLossAttrs(**how, gradients=gradients), " ".join(gradients) or "alone"
             writes = [(1,), *(shapes[name] for name in gradients)]
             yield m.example("linear_loss.forward", [x, w, label], writes, a, note=f"{note} {which}".strip())
+    for lead, inputs, classes, how in GEOMETRIES:
+        x, w, b = m.normal(*lead, inputs), m.normal(classes, inputs), m.normal(classes)
+        label = m.random.integers(0, classes, lead).astype(np.int32)
+        shapes = {"dx": x.shape, "dw": w.shape, "db": b.shape}
+        for gradients in (("dx", "dw", "db"), ("db",), ("dx",)):
+            writes = [(1,), *(shapes[name] for name in gradients)]
+            a, note = LinearLossAttrs(**how, gradients=gradients), ", ".join([*how, "bias", *gradients])
+            yield m.example("linear_loss.forward", [x, w, label, b], writes, a, note=note)

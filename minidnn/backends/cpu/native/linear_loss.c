@@ -11,6 +11,8 @@ typedef struct {
 } Geometry;
 MIRRORED(linear_loss, Geometry)
 
+enum { STRIP = 1 << 10 }; /* classes whose sums stay in a near cache */
+
 /* label -> how many count. If one names no class: writes nothing, and returns the negative number from `counted`. */
 int64_t linear_loss_count(const Geometry *g, const int32_t *label, int64_t *count) {
     const int64_t found = counted(&g->labels, g->rows, g->classes, label);
@@ -36,6 +38,21 @@ void linear_loss_rows(const Geometry *g, const int32_t *label, const int64_t *co
         softmax_of_row(n, x, x);
         terms[r] = loss_of_row(n, x, label[r], g->smoothing, most, sum);
         slopes_of_row(n, x, label[r], g->smoothing, factor, x);
+    }
+}
+
+void linear_loss_clear(const Geometry *g, float *db) { memset(db, 0, 4 * g->classes); }
+
+/* db += the sum of these rows of the scores' gradients. */
+void linear_loss_add(const Geometry *g, const float *scores, float *db) {
+    const int64_t n = g->classes;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * n > ALONE)
+    for (int64_t from = 0; from < n; from += STRIP) {
+        const int64_t wide = at_most(STRIP, n - from);
+        float sum[STRIP] = {0};
+        for (int64_t r = 0; r < g->rows; r++)
+            for (int64_t c = 0; c < wide; c++) sum[c] += scores[r * n + from + c];
+        for (int64_t c = 0; c < wide; c++) db[from + c] += sum[c];
     }
 }
 

@@ -2,8 +2,8 @@
 the loss of some rows (linear_loss.c).
 
 An algorithm takes ROWS rows at a time, or a multiple; its workspace has their scores. No bit depends on how many: a
-score is one row's, and the gradient of a weight adds up the rows in their order, in blocks that begin at multiples of
-ROWS.
+score is one row's, and the gradient of a parameter adds up the rows in their order, in blocks that begin at multiples
+of ROWS.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Geometry(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """Recipes for x w label -> loss (dx) (dw)."""
-    w, label = op.reads[1:]
+    """Recipes for x w label (b) -> loss (dx) (dw) (db)."""
+    w, label = op.reads[1:3]
     if label.dtype != "int32":
         return []
     rows = op.reads[0].size // w.shape[1]
@@ -67,20 +67,26 @@ def _recipe(native: Native, op: Op, rows: int, count: int) -> Recipe:
     panels = scratch.take(max(needs))
     multiply, add, some = (native.function(f) for f in ("matmul_forward", "inner_product_multiply", "linear_loss_rows"))
     begin, end = native.function("linear_loss_count"), native.function("linear_loss_sum")
+    clear, sum_up = native.function("linear_loss_clear"), native.function("linear_loss_add")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        x, w, label = map(address, reads)
+        x, w, label, *bias = map(address, reads)
         place = dict(zip(a.gradients, map(address, writes[1:]), strict=True))
         found, each, number, space = (t.address(workspace) for t in (scores, terms, counted, panels))
         calls: list[Call] = [checked(begin, of(rows), [label, number], flat(reads[2]), classes)]
+        if "db" in place:
+            calls.append(bound(clear, of(rows), place["db"]))
         for first, n in pieces:
             own = x + FLOAT * first * inputs
-            calls.append(bound(multiply, scored[n], own, w, 0, found, space))
+            calls.append(bound(multiply, scored[n], own, w, *(bias or [0]), found, space))
             calls.append(bound(some, of(n), label + LABEL * first, number, each + TERM * first, found))
             if "dx" in place:
                 calls.append(bound(add, to_x[n], found, w, place["dx"] + FLOAT * first * inputs, space))
             if "dw" in place:
                 calls.append(bound(add, to_w[first], found, own, place["dw"], space))
+            for begins in range(0, n, ROWS) if "db" in place else ():
+                some_rows = of(min(ROWS, n - begins)), found + FLOAT * begins * classes
+                calls.append(bound(sum_up, *some_rows, place["db"]))
         return [*calls, bound(end, of(rows), label, number, each, address(writes[0]))]
 
     return scratch.recipe(f"rows_{count}", bind)
