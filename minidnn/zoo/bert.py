@@ -1,10 +1,10 @@
 """BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019), which
 restores masked tokens.
 
-Tokens are masked as published (data/masks.py). The table of tokens is the head, too, and the head has no bias: the
-published BertForMaskedLM has one number more for each token, 109,514,298 and 335,174,458 in all. The objective is that
-of masked tokens alone. So there is no pooler, of which BertModel's 109,482,240 and 335,141,888 have 590,592 and
-1,049,600. A window is full and is one segment: there is no mask of padding, and the second segment's row rests.
+Tokens are masked as published (data/masks.py). The table of tokens is the head, too, with a bias. So the parameters are
+those of the published BertForMaskedLM, 109,514,298 and 335,174,458. The objective is that of masked tokens alone: there
+is no pooler, of which BertModel's 109,482,240 and 335,141,888 have 590,592 and 1,049,600. A window is full and is one
+segment: there is no mask of padding, and the second segment's row rests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BertBase(Net):
         for i in range(1, blocks + 1):
             x = block(x, f"block{i}", width, heads, dropout)
         x = L.GELU(linear(x, "transform", width), name="gelu", in_place=False)
-        predicted(normed(x, "transform_norm"), label, TABLE, vocabulary, ignore_label=UNMASKED)
+        predicted(normed(x, "transform_norm"), label, TABLE, vocabulary, bias=True, ignore_label=UNMASKED)
 
 
 class BertLarge(BertBase):

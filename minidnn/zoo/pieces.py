@@ -74,11 +74,12 @@ def embedded(tokens: Top, table: str, vocabulary: int, width: int) -> Top:
     )  # fmt: skip
 
 
-def predicted(x: Top, label: Top, table: str, vocabulary: int, **loss: Any) -> None:
+def predicted(x: Top, label: Top, table: str, vocabulary: int, bias: bool = False, **loss: Any) -> None:
     """Add the end of a language model: the loss of the labels. The weights are `table`, maybe the embedding's."""
+    fields = {} if bias else {"bias_term": False}
     L.InnerProductWithLoss(
-        x, label, name="loss", param=[{"name": table}], num_output=vocabulary, axis=2, bias_term=False,
-        weight_filler=SMALL, **loss,
+        x, label, name="loss", param=[{"name": table}], num_output=vocabulary, axis=2, **fields, weight_filler=SMALL,
+        **loss,
     )  # fmt: skip
 
 
