@@ -286,14 +286,17 @@ class Peer(torch.nn.Module):
     def _Attention(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         a = node.layer.attrs([b.tensor.shape for b in node.bottoms])  # type: ignore[attr-defined]
         counts, ratio = (a.heads, a.kv_heads, a.kv_heads), node.layer.param.dropout_ratio
-        if a.window is not None or (a.causal and a.queries != a.keys):
+        if a.window is not None or (a.causal and (a.queries != a.keys or a.bias is not None)):
             raise Unsupported(f"layer {node.name}: PyTorch's causal attention has as many queries as keys, no window")
 
         def call(*xs: torch.Tensor) -> torch.Tensor:
-            parts = xs[0].split([n * a.depth for n in counts], 2) if a.packed else xs
+            parts = xs[0].split([n * a.depth for n in counts], 2) if a.packed else xs[:3]
+            bias = None if a.bias is None else xs[-1].reshape(*a.bias, a.queries, a.keys)
+            if bias is not None and a.bias[0] > 1:
+                bias = bias.repeat(len(xs[0]) // a.bias[0], 1, 1, 1)
             q, k, v = (x.unflatten(2, (n, a.depth)).transpose(1, 2) for x, n in zip(parts, counts, strict=True))
             y = F.scaled_dot_product_attention(
-                q, k, v, dropout_p=ratio if self.drop else 0.0, is_causal=a.causal, scale=a.scale,
+                q, k, v, bias, dropout_p=ratio if self.drop else 0.0, is_causal=a.causal, scale=a.scale,
                 enable_gqa=a.heads != a.kv_heads,
             )  # fmt: skip
             return y.transpose(1, 2).flatten(2)

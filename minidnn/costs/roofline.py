@@ -191,7 +191,8 @@ class GPU:
         product, own = op.family in ON_TENSOR_CORES, OWN.get(op.family)
         rate = self.rate(op.reads[0].dtype if product else None, efficiency)
         if own is not None:
-            rate = self.own_rate(op.reads[0].dtype, own.tensor_cores, own.without)
+            biased = op.kind.startswith("attention.") and getattr(op.attrs, "bias", None) is not None
+            rate = self.own_rate(op.reads[0].dtype, 0.0 if biased else own.tensor_cores, own.without)
         rate *= self.busy(op.flops, op.writes[0].size) if product else 1.0
         launches += op.kind in READ_TWICE
         return self.roofline(algorithm, op.flops, rate, traffic(op) if nbytes is None else nbytes, launches)
@@ -253,8 +254,10 @@ def _scratch(op: Op) -> int:
     if op.kind == "linear_loss.forward":  # twice the scores of some rows
         classes, inputs = op.reads[1].shape
         return 2 * 4 * classes * min(op.attrs.rows, op.reads[0].size // inputs)
-    if op.kind == "attention.backward":  # a number for each query and head
-        return 4 * op.reads[0].shape[0] * op.attrs.queries * op.attrs.heads
+    if op.kind == "attention.backward":  # a number for each query and head, and the bias's gradient in pieces
+        a, samples = op.attrs, op.reads[0].shape[0]
+        sums = a.pieces(samples) * op.writes[-1].size if a.bias_gradient else 0
+        return 4 * (samples * a.queries * a.heads + sums)
     if op.kind in ("recurrent.forward", "recurrent.backward"):  # of a step, products and what a state hands on
         batch, (wide, width) = op.reads[0].shape[1], op.attrs.named(op.reads, op.writes)["w"].shape
         return 4 * batch * (width + (wide if op.kind == "recurrent.forward" else width))

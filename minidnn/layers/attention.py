@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, Site, text
-from minidnn.program import Op, Pass, Tensor
+from minidnn.layers.reshaping import move, other
+from minidnn.program import Op, Pass, Role, Tensor
+
+TILE, SPREAD = 64, 1024  # of a bias's gradient on a GPU: the side of a block's tile; so many blocks keep it busy
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,10 @@ class AttentionAttrs:
     scale:    of the products of queries and keys
     ratio:    the share of probabilities that are dropped; 0: none
     seed, key: of the random numbers, as of a Dropout
+    bias:     (samples, heads) of the numbers that are added to the scores: sample n has those of n modulo `samples`,
+              and `heads` is 1 if all heads share them; None: there are none
     gradients: of backward, which of dq, dk and dv it writes; of a packed tensor all or none
+    bias_gradient: whether backward also writes the bias's
     """
 
     queries: int
@@ -39,7 +45,25 @@ class AttentionAttrs:
     ratio: float = 0.0
     seed: int = 0
     key: int = 0
+    bias: tuple[int, int] | None = None
     gradients: tuple[bool, bool, bool] = (True, True, True)
+    bias_gradient: bool = False
+
+    @property
+    def inputs(self) -> int:
+        """How many tensors have q, k and v."""
+        return 1 if self.packed else 3
+
+    def sharing(self, samples: int) -> int:
+        """How many of so many samples share a matrix of the bias; where their heads share it, how many heads do."""
+        assert self.bias is not None
+        return samples // self.bias[0] * (self.heads if self.bias[1] == 1 else 1)
+
+    def pieces(self, samples: int) -> int:
+        """In how many pieces a GPU sums the bias's gradient over these."""
+        assert self.bias is not None
+        sharing, tiles = self.sharing(samples), math.prod(self.bias) * -(-self.queries // TILE) * -(-self.keys // TILE)
+        return min(sharing, -(-SPREAD // tiles))
 
     def seen(self, query: Any, key: Any, first: int | None = None) -> Any:
         """Whether queries see keys: of bool, numbers or arrays like the arguments.
@@ -65,7 +89,7 @@ def _sum(first: int, count: int, most: int) -> int:
 
 
 class Attention(Layer):
-    """Ours, after Vaswani et al., "Attention Is All You Need" (2017): y = softmax(scale * q k') v, for each of
+    """Ours, after Vaswani et al., "Attention Is All You Need" (2017): y = softmax(scale * q k' + bias) v, for each of
     `num_heads` heads.
 
     The bottoms are q (N, T, heads * d), k and v (N, S, kv_heads * d), or one that has the three behind each other (N,
@@ -73,6 +97,11 @@ class Attention(Layer):
     (Ainslie et al., "GQA", 2023). With `causal`, a query sees the keys up to its own place, with `window` those less
     than so many tokens away; the last query's place is that of the last key. `scale` is d^-0.5 if it is not given.
     `dropout_ratio` drops probabilities in TRAIN.
+
+    The last of 2 or 4 bottoms is the bias, which may be learned: T x S numbers, as (T, S) for all heads and samples,
+    (heads, T, S) for all samples, or (B, heads or 1, T, S), where B divides N and sample n has those of n modulo B. So
+    windows that follow each other have one each, and B = N gives each sample its own, such as a mask of padding. With
+    three axes, (B * heads, T, S) is the same. A score that gets -inf counts for nothing.
 
     With `places`, in TEST, the layer keeps keys and values from step to step, each as (N, places, kv_heads * d). A step
     writes the keys and values of its tokens at the places of these. A query sees the keys up to its own place. So a
@@ -85,15 +114,17 @@ class Attention(Layer):
     type = "Attention"
     field_name = "attention_param"
     needs = ("num_heads",)
-    bottoms = (1, 3)
+    bottoms = (1, 4)
 
     def attrs(self, bottoms: Sequence[Shape]) -> AttentionAttrs:
-        p = self.param
+        p, given = self.param, bottoms
         heads, kv_heads = p.num_heads, p.num_kv_heads or p.num_heads
-        if len(bottoms) == 2 or any(len(shape) != 3 for shape in bottoms):
+        bottoms, bias = given[: 3 if len(given) > 2 else 1], given[3 if len(given) > 2 else 1 :]
+        if any(len(shape) != 3 for shape in bottoms):
             raise ShapeError(
                 "expected one bottom (N, T, q and k and v), or three: q (N, T, heads * d), "
-                f"k and v (N, S, kv_heads * d); got {' and '.join(map(text, bottoms))}"
+                "k and v (N, S, kv_heads * d); and maybe a bias behind these; "
+                f"got {' and '.join(map(text, given))}"
             )
         if heads % kv_heads:
             raise ShapeError(f"num_kv_heads {kv_heads} does not divide num_heads {heads}")
@@ -114,11 +145,14 @@ class Attention(Layer):
                 f"{queries} queries have {keys} keys: the first queries would see none, for the last query's place is "
                 "that of the last key; leave out causal and window, or give as many keys"
             )
+        shares = _shares(bias[0], bottoms[0][0], heads, queries, keys) if bias else None
         if p.places is not None:
+            if bias:
+                raise ShapeError(f"places {p.places}: keys and values are kept for an attention without a bias")
             keys = self._kept(queries, keys)
         scale = depth**-0.5 if p.scale is None else p.scale
         window = None if p.window is None or p.window >= keys else p.window  # nothing is farther away
-        return AttentionAttrs(queries, keys, heads, kv_heads, depth, not others, p.causal, window, scale)
+        return AttentionAttrs(queries, keys, heads, kv_heads, depth, not others, p.causal, window, scale, bias=shares)
 
     def _kept(self, queries: int, keys: int) -> int:
         """The number of keys that are kept. Raises ShapeError if they cannot be."""
@@ -148,6 +182,8 @@ class Attention(Layer):
             flops = 4 * self._products(s, a)
             yield s.op("attention.forward_kept", reads, [y, *kept], a, flops=flops, name="forward", during=Pass.FORWARD)
             return
+        if a.bias is not None:
+            yield from move(s, s.x[-1], reads[a.inputs])
         kept = [self._sums(s, a)] if s.train else []
         yield s.op("attention.forward", reads, [y, *kept], a, flops=4 * self._products(s, a))
 
@@ -157,19 +193,29 @@ class Attention(Layer):
                 "places: keys and values are kept from step to step in phase TEST alone; leave it out to train"
             )
         (a, reads), (dy,) = self._given(s), s.arriving
-        wanted = [dx is not None for dx in s.dx]
+        wanted = [dx is not None for dx in s.dx[: a.inputs]]
         q, k, v = wanted * 3 if a.packed else wanted
-        reads[len(s.x) : len(s.x)] = [s.y[0], self._sums(s, a), dy]
+        writes, to_bias = [dx for dx in s.dx[: a.inputs] if dx is not None], (*s.dx[a.inputs :], None)[0]
+        if to_bias is not None:
+            writes.append(_rows(s, a, to_bias, "dbias.rows", Role.GRADIENT))
+        reads[a.inputs : a.inputs] = [s.y[0], self._sums(s, a), dy]
+        a = replace(a, gradients=(q, k, v), bias_gradient=to_bias is not None)
         flops = (4 + 2 * (q + k + v)) * self._products(s, a)
-        yield s.op("attention.backward", reads, s.bottom_gradients, replace(a, gradients=(q, k, v)), flops=flops)
+        yield s.op("attention.backward", reads, writes, a, flops=flops)
+        if to_bias is not None:
+            yield from move(s, writes[-1], to_bias, "backward")
 
     def _given(self, s: Site) -> tuple[AttentionAttrs, list[Tensor]]:
-        """What both passes compute, and their first reads; with dropout, the number of the step is the last one."""
+        """What both passes compute, and their first reads; behind these the bias, and with dropout at last the number
+        of the step."""
         a = self.attrs([t.shape for t in s.x])
+        reads = list(s.x)
+        if a.bias is not None:
+            reads[-1] = _rows(s, a, s.x[-1], "bias.rows", Role.ACTIVATION)
         if not s.train or not self.param.dropout_ratio:
-            return a, list(s.x)
+            return a, reads
         key = zlib.crc32(self.name.encode())
-        return replace(a, ratio=self.param.dropout_ratio, seed=s.seed, key=key), [*s.x, s.iteration]
+        return replace(a, ratio=self.param.dropout_ratio, seed=s.seed, key=key), [*reads, s.iteration]
 
     def _sums(self, s: Site, a: AttentionAttrs) -> Tensor:
         """The logarithm of the sum of e^score over the keys, for each query and head."""
@@ -177,3 +223,25 @@ class Attention(Layer):
 
     def _products(self, s: Site, a: AttentionAttrs) -> int:
         return math.prod((s.x[0].shape[0], a.heads, a.depth, a.pairs))
+
+
+def _shares(shape: Shape, samples: int, heads: int, queries: int, keys: int) -> tuple[int, int]:
+    """(samples, heads) of a bias of this shape. Raises ShapeError."""
+    lead, shares = shape[:-2], (1, 1)
+    if len(lead) == 1 and lead[0] != 1:
+        shares = (lead[0] // heads, heads) if lead[0] % heads == 0 else (0, 0)
+    if len(lead) == 2:
+        shares = lead[0], lead[1] if lead[1] in (1, heads) else 0
+    if len(lead) > 2 or shape[-2:] != (queries, keys) or not all(shares) or samples % shares[0]:
+        own = text((queries, keys))
+        raise ShapeError(
+            f"expected a bias of {own}, {heads}x{own}, or Bx{heads}x{own} or Bx1x{own} where B divides the {samples} "
+            f"samples; got {text(shape)}"
+        )
+    return shares
+
+
+def _rows(s: Site, a: AttentionAttrs, t: Tensor, name: str, role: Role) -> Tensor:
+    """A bias as matrices in the order of its axes; of images, a tensor of three axes."""
+    assert a.bias is not None
+    return other(s, t, (a.bias[0] * a.bias[1], a.queries, a.keys), name, role) if len(t.shape) == 4 else t

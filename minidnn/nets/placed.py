@@ -54,7 +54,7 @@ ALONE: dict[str, Callable[[Node], bool]] = {  # layers whose tops at a token may
     **dict.fromkeys(("Slice", "Concat"), _along),
 }
 PLACED: dict[str, Callable[[Node], bool]] = {  # layers with a field `places`
-    "Attention": lambda node: bool(node.layer.param.causal),
+    "Attention": lambda node: bool(node.layer.param.causal) and len(node.bottoms) in (1, 3),  # without a bias
     "RotaryEmbedding": _each,
     "Bias": _placed,
 }

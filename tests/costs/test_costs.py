@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from minidnn import costs
+from minidnn.backends.cuda import attention
 from minidnn.backends.cuda.cudnn import Settings
 from minidnn.backends.cuda.device import open_gpu
 from minidnn.cli.main import main
 from minidnn.costs.profiles import ARCHITECTURES, PROFILES, short
 from minidnn.costs.roofline import Bytes, Number, PcieSlot
 from minidnn.formats import TF32
+from minidnn.layers.attention import AttentionAttrs
 from minidnn.memory.execution.device import Device
 from minidnn.memory.parts.split import part_of, refused
 from minidnn.program import TENSOR_CORES, Algorithm, Op, Pass, Tensor
@@ -111,6 +113,21 @@ def test_roofline_by_hand():
     assert fast.seconds == pytest.approx(flops / (7e12 * 0.95) + 5e-6)
     assert c.choices(RELU)[0].seconds == pytest.approx(8e6 / (336e9 * 0.75) + 5e-6)  # bound by memory
     assert c.fastest(op) == fast.algorithm and c.least_memory(op) == slow.algorithm
+
+
+@pytest.mark.parametrize("bias", [(1, 1), (1, 3), (64, 3)])
+def test_a_bias_of_attention_has_the_bytes_of_its_kernels_and_their_rate(bias):
+    """Those that sum its gradient; none of them runs on tensor cores."""
+    (samples, tokens, heads), width = (2048, 49, 3), 3 * 32
+    a = AttentionAttrs(tokens, tokens, heads, heads, 32, packed=True, bias=bias, bias_gradient=True)
+    qkv, y = Tensor("qkv", (samples, tokens, 3 * width), "float16"), Tensor("y", (samples, tokens, width), "float16")
+    lse, added = Tensor("lse", (samples, tokens, heads)), Tensor("bias", (bias[0] * bias[1], tokens, tokens), "float16")
+    ends = (qkv, y, lse, replace(y, name="dy"), added), (replace(qkv, name="dqkv"), replace(added, name="dbias"))
+    op = Op("backward", "attention.backward", "layer", Pass.BACKWARD, *ends, a, flops=10**12)
+    (choice,), (recipe,) = costs.profile("h100_sxm").choices(op), attention.backward(op)
+    assert 0 <= recipe.algorithm.workspace - choice.algorithm.workspace < 1024
+    plain = replace(op, reads=op.reads[:4], writes=op.writes[:1], attrs=replace(a, bias=None, bias_gradient=False))
+    assert choice.seconds > 5 * costs.profile("h100_sxm").choices(plain)[0].seconds
 
 
 def test_copies_take_their_bandwidth_from_ops_that_memory_binds():

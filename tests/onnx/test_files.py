@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import minidnn
 from minidnn.nets.net import Net
+from minidnn.nets.scores import with_scores
 from minidnn.onnx import InvalidModel, NotExported, read, write
 from minidnn.onnx.package import NoOnnx
 
@@ -117,11 +118,11 @@ def kinds(path):
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
-def agree(net, x, path):
+def agree(net, x, path, weights=None):
     """Assert that ONNX Runtime, and the net read again, compute what the net does."""
     ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (the extra `onnx-test`)")
-    (want,) = outputs(net, {}, x).values()
-    again, found = read(path, batch=3)
+    (want,) = outputs(net, weights or {}, x).values()
+    again, found = read(path, batch=len(next(iter(x.values()))))
     np.testing.assert_allclose(next(iter(outputs(again, found, x).values())), want, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ort.InferenceSession(str(path)).run(None, x)[0], want, rtol=1e-4, atol=1e-6)
     return [node.layer for node in again.graph("TEST").layers if node.bottoms]
@@ -159,6 +160,37 @@ def test_attention_goes_and_comes_back(fields, plain, bottoms, opset, tmp_path):
         assert (len(node.input) == 3) == (plain and alike)
         given = net.graph("TEST").layers[-1].layer.param
         assert (it.param.causal, it.param.window) == (given.causal, given.window)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (4, 5, 6), (8, 5, 6), (2, 1, 5, 6), (6, 4, 5, 6)], ids=str)
+@pytest.mark.parametrize("fields", ["num_kv_heads: 2", "causal: true"])
+@pytest.mark.parametrize("opset", [None, 17])
+def test_a_learned_bias_of_attention_goes_and_comes_back(shape, fields, opset, tmp_path):
+    layers = [
+        f"- {{name: bias, type: Parameter, top: bias, parameter_param: {{shape: {{dim: {[*shape]}}}}}}}",
+        "- {name: it, type: Attention, bottom: [x0, x1, x1, bias], top: it, "
+        f"attention_param: {{num_heads: 4, {fields}}}}}",
+    ]
+    width = 8 if "kv" in fields else 16
+    net, x = tokens([(6, 5, 16), (6, 6, width)], layers)
+    weights = {"bias/blob": np.random.default_rng(2).standard_normal(shape).astype(np.float32)}
+    write(net, weights, tmp_path / "it.onnx", opset)
+    made = onnx.load(tmp_path / "it.onnx").graph
+    assert [i.name for i in made.input] == ["x0", "x1"] and "bias.blob" in [i.name for i in made.initializer]
+    agree(net, x, tmp_path / "it.onnx", weights)
+
+
+def test_the_head_of_a_loss_goes_as_an_inner_product(tmp_path):
+    layers = [
+        "- {name: label, type: Input, top: label, input_param: {shape: {dim: [3, 5]}}}",
+        "- {name: it, type: InnerProductWithLoss, bottom: [x0, label], top: loss, "
+        "inner_product_param: {num_output: 4, axis: 2}}",
+    ]
+    net, x = tokens([(3, 5, 8)], layers)
+    weights = weights_of(net)
+    write(net, weights, tmp_path / "it.onnx")
+    assert {w.name: tuple(w.dims) for w in onnx.load(tmp_path / "it.onnx").graph.initializer}["it.bias"] == (4,)
+    agree(with_scores(net), x, tmp_path / "it.onnx", weights)
 
 
 @pytest.mark.parametrize("opset", [None, 17])

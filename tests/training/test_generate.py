@@ -131,8 +131,9 @@ def test_a_net_that_mixes_tokens_otherwise_has_no_cache():
         (lambda x: L.Scale(x, name="mixed", axis=1), r"layer mixed \(Scale\): .*or does not treat all of them alike"),
         (lambda x: L.LayerNorm(x, name="mixed", axis=1), r"layer mixed \(LayerNorm\)"),
         (lambda x: L.Eltwise(x, L.Permute(x, name="mixed", order=[0, 2, 1])), r"layer mixed \(Permute\)"),
+        (lambda x: L.Attention(x, x, x, x, name="mixed", num_heads=1, causal=True), r"layer mixed \(Attention\)"),
     ],
-    ids=["softmax", "scale", "norm", "permute"],
+    ids=["softmax", "scale", "norm", "permute", "biased attention"],
 )
 def test_layers_that_mix_tokens_are_named(layer, said):
     class Mixed(Net):

@@ -1,8 +1,9 @@
 """Attention: on tensor cores (kernels/tensor_attention.cu), for heads that are not too deep for the registers, and in
-float32 without (kernels/attention.cu)."""
+float32 without (kernels/attention.cu), which also take a bias."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ class Kernels:
 
 
 def forward(op: Op) -> list[Recipe]:
-    """One recipe for q k v (iteration) -> y (lse), or for one tensor that has all three."""
+    """One recipe for q k v (bias) (iteration) -> y (lse), or for one tensor that has q, k and v."""
     return [_forward(op, _without_tensor_cores(op))]
 
 
@@ -85,17 +86,17 @@ def forward_kept(op: Op) -> list[Recipe]:
 
 
 def backward(op: Op) -> list[Recipe]:
-    """One recipe for q k v y lse dy (iteration) -> dq dk dv, those that are wanted, or for packed ones."""
+    """One recipe for q k v y lse dy (bias) (iteration) -> dq dk dv dbias, those that are wanted, or for packed ones."""
     return [_backward(op, _without_tensor_cores(op))]
 
 
 def forward_on_tensor_cores(op: Op) -> list[Recipe]:
-    """As `forward`; none if heads are too deep."""
+    """As `forward`; none if heads are too deep, or for a bias."""
     return [_forward(op, kernels) for kernels in _on_tensor_cores(op)]
 
 
 def backward_on_tensor_cores(op: Op) -> list[Recipe]:
-    """As `backward`; none if heads are too deep."""
+    """As `backward`; none if heads are too deep, or for a bias."""
     return [_backward(op, kernels) for kernels in _on_tensor_cores(op)]
 
 
@@ -106,11 +107,13 @@ def _without_tensor_cores(op: Op) -> Kernels:
             f"layer {op.layer}: heads of {depth} numbers; the cuda backend's kernels take at most {DEPTHS[-1]}: "
             "more heads have fewer"
         )
-    return Kernels("default", "attention", next(d for d in DEPTHS if depth <= d))
+    return Kernels("default", "attention", next(d for d in DEPTHS if depth <= d), extra=_bias(op))
 
 
 def _on_tensor_cores(op: Op) -> Iterator[Kernels]:
     size, depth = op.reads[0].itemsize, op.attrs.depth
+    if op.attrs.bias is not None:
+        return
     for deep in sorted(d for s, d in OTHERS if s == size and depth <= d)[:1]:
         unit = int32(tensor_cores.unit(depth * size))
         yield Kernels(tensor_cores.NAME, "tensor_attention", deep, THREADS, OTHERS[size, deep], (unit,))
@@ -126,12 +129,12 @@ def _forward(op: Op, kernels: Kernels) -> Recipe:
 
 def _backward(op: Op, kernels: Kernels) -> Recipe:
     a, samples, scratch = op.attrs, op.reads[0].shape[0], Scratch()
-    first = 1 if a.packed else 3
-    y, lse, dy = (Read(first + i) for i in range(3))
+    y, lse, dy = (Read(a.inputs + i) for i in range(3))
     rows = samples * a.queries * a.heads
     delta = scratch.take(4 * rows)
     places = (Write(i) for i in range(3))
-    dq, dk, dv = _three(op, Write) if a.packed else [next(places) if wanted else None for wanted in a.gradients]
+    packed = a.packed and a.gradients[0]
+    dq, dk, dv = _three(op, Write) if packed else [next(places) if wanted else None for wanted in a.gradients]
     given = *_three(op, Read), lse, dy, _iteration(op), delta
     ends = y, dy, delta, np.int64(rows), int32(a.depth)
     steps = [Launch(kernels.source, "attention_delta", ends, over(rows))]
@@ -142,7 +145,34 @@ def _backward(op: Op, kernels: Kernels) -> Recipe:
         to: list[Argument] = [dk or dv, dv or dk, int32(dk is not None), int32(dv is not None)]  # type: ignore[list-item]
         items = samples * a.kv_heads * -(-a.keys // ROWS)
         steps.append(kernels.launch(op, "_to_keys", (*given, *to), items, own=2))
+    if a.bias_gradient:
+        steps += _to_bias(op, scratch, given)
     return scratch.recipe(kernels.algorithm, *steps)
+
+
+def _to_bias(op: Op, scratch: Scratch, given: tuple[Argument, ...]) -> list[Launch]:
+    """The launches for the bias's gradient, in as many pieces as make enough blocks."""
+    a, size, samples = op.attrs, op.writes[-1].size, op.reads[0].shape[0]
+    sharing, pieces = a.sharing(samples), a.pieces(samples)
+    items = pieces * math.prod(a.bias) * -(-a.queries // ROWS) * -(-a.keys // ROWS)
+    partial = scratch.take(4 * pieces * size)
+    numbers = partial, np.int64(sharing), np.int64(-(-sharing // pieces)), *_bias(op), *_geometry(op, items, None)
+    return [
+        Launch("attention", "attention_to_bias", (*given, *numbers), min(items, MOST_BLOCKS), BLOCK),
+        Launch(
+            "attention",
+            "attention_sum_pieces",
+            (partial, Write(len(op.writes) - 1), np.int64(pieces), np.int64(size)),
+            over(size),
+        ),
+    ]
+
+
+def _bias(op: Op) -> tuple[Argument, ...]:
+    """The arguments BIAS of the kernels; without a bias its pointer is not read."""
+    a, shares = op.attrs, op.attrs.bias or (0, 1)
+    place = a.inputs + (3 if op.kind == "attention.backward" else 0)
+    return Read(place if a.bias else 0), *(int32(n) for n in shares)
 
 
 def _geometry(op: Op, items: int, kv_pitch: int | None) -> tuple[np.generic, ...]:

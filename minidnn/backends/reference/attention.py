@@ -1,4 +1,4 @@
-"""Attention, head by head: y = softmax(scale * q k') v, for some queries at a time: bytes grow with the keys."""
+"""Attention, head by head: y = softmax(scale * q k' + bias) v, for some queries at a time: bytes grow with the keys."""
 
 from __future__ import annotations
 
@@ -36,9 +36,20 @@ def product(left, right, transpose_left=False, transpose_right=False):
     return products(left[None], right[None], transpose_left, transpose_right)[0]
 
 
-def scores_of(a, q, k, queries, place=None):
-    """scale * q k', -inf where a query does not see the key: (queries, keys). `place`: that of query 0, if told."""
+def biases(a, tensor):
+    """The bias, or its gradient, as a function of sample and head: (all queries, keys), or None if there is none."""
+    if tensor is None:
+        return lambda n, h: None
+    each = tensor.reshape(*a.bias, a.queries, a.keys)
+    return lambda n, h: each[n % a.bias[0], h % a.bias[1]]
+
+
+def scores_of(a, q, k, queries, bias=None, place=None):
+    """scale * q k' + bias, -inf where a query does not see the key: (queries, keys). `place`: that of query 0, if
+    told."""
     scores = product(q[queries], k, transpose_right=True) * q.dtype.type(a.scale)
+    if bias is not None:
+        scores += bias[queries]
     return np.where(a.seen(queries[:, None], np.arange(a.keys), place), scores, -np.inf).astype(q.dtype)
 
 
@@ -52,24 +63,25 @@ def blocks(a, samples) -> Iterator[tuple[int, int, int, int, np.ndarray]]:
 
 
 def forward(a, reads, writes):
-    """q k v, or one that has all three (iteration) -> y (lse): the logarithms of the sums of e^score."""
-    (q, k, v), (y, *lse) = heads(a, reads[: 1 if a.packed else 3]), writes
-    attend(a, q, k, v, y, lse, int(reads[-1][0]) if a.ratio else None)
+    """q k v, or one that has all three, (bias) (iteration) -> y (lse): the logarithms of the sums of e^score."""
+    (q, k, v), (y, *lse) = heads(a, reads[: a.inputs]), writes
+    bias = biases(a, reads[a.inputs] if a.bias else None)
+    attend(a, q, k, v, y, lse, int(reads[-1][0]) if a.ratio else None, bias=bias)
 
 
 def forward_kept(a, reads, writes):
     """q k v, or one that has all three, keys values places -> y keys values: those of the places are k and v."""
-    (q, k, v), places, (y, *kept) = heads(a, reads[: 1 if a.packed else 3]), reads[-1], writes
+    (q, k, v), places, (y, *kept) = heads(a, reads[: a.inputs]), reads[-1], writes
     keys, values = (x.reshape(*x.shape[:2], a.kv_heads, a.depth) for x in kept)
     keys[:, places], values[:, places] = k, v
-    attend(a, q, keys, values, y, place=int(places[0]))
+    attend(a, q, keys, values, y, place=int(places[0]), bias=biases(a, None))
 
 
-def attend(a, q, k, v, y, lse=(), iteration=None, place=None):
+def attend(a, q, k, v, y, lse=(), iteration=None, place=None, *, bias):
     """Leaves y, and the logarithms of the sums."""
     out = y.reshape(*y.shape[:2], a.heads, a.depth)
     for n, h, kv, row, queries in blocks(a, len(q)):
-        scores = scores_of(a, q[n, :, h], k[n, :, kv], queries, place)
+        scores = scores_of(a, q[n, :, h], k[n, :, kv], queries, bias(n, h), place)
         most = scores.max(1, keepdims=True)
         weights = np.exp(scores - most)
         total = weights.sum(1, keepdims=True)
@@ -87,25 +99,31 @@ def gradients(a, given, writes):
 
 
 def backward(a, reads, writes):
-    """q k v, or one that has all three, y lse dy (iteration) -> dq dk dv, those that are wanted, or one of all three.
+    """q k v, or one that has all three, y lse dy (bias) (iteration) -> dq dk dv, those that are wanted, or one of all
+    three, (dbias).
 
     With the probabilities p = e^(scores - lse), their factors f of dropout, and g = f (dy v'), dv = (f p)' dy, the
-    scores' gradient is p (g - the sum of dy y), dq = scale * that k, and dk = scale * its transpose q."""
-    count = 1 if a.packed else 3
-    (q, k, v), (y, lse, dy) = heads(a, reads[:count]), reads[count : count + 3]
+    scores' gradient is p (g - the sum of dy y), dq = scale * that k, and dk = scale * its transpose q. The bias's is
+    the sum of the scores' over all samples and heads that share it."""
+    (q, k, v), (y, lse, dy) = heads(a, reads[: a.inputs]), reads[a.inputs : a.inputs + 3]
     out, arriving = (x.reshape(*x.shape[:2], a.heads, a.depth) for x in (y, dy))
-    dq, dk, dv = heads(a, writes) if a.packed else gradients(a, (q, k, v), writes)
-    for d in (dk, dv):
+    dq, dk, dv = heads(a, writes) if a.packed and a.gradients[0] else gradients(a, (q, k, v), writes)
+    bias, to_bias = biases(a, reads[a.inputs + 3] if a.bias else None), writes[-1] if a.bias_gradient else None
+    for d in (dk, dv, to_bias):
         if d is not None:
             d[...] = 0
+    dbias = biases(a, to_bias)
     for n, h, kv, row, queries in blocks(a, len(q)):
         own = arriving[n, queries, h]
-        p = np.exp(scores_of(a, q[n, :, h], k[n, :, kv], queries) - lse[n, queries, h, None])
+        p = np.exp(scores_of(a, q[n, :, h], k[n, :, kv], queries, bias(n, h)) - lse[n, queries, h, None])
         g, kept = product(own, v[n, :, kv], transpose_right=True), p
         if a.ratio:
             f = factors(a, row, queries, int(reads[-1][0]), y.dtype)
             g, kept = g * f, p * f
-        slopes = p * (g - (own * out[n, queries, h]).sum(1, keepdims=True)) * y.dtype.type(a.scale)
+        slopes = p * (g - (own * out[n, queries, h]).sum(1, keepdims=True))
+        if to_bias is not None:
+            dbias(n, h)[queries] += slopes
+        slopes *= y.dtype.type(a.scale)
         if dv is not None:
             dv[n, :, kv] += product(kept, own, transpose_left=True)
         if dk is not None:

@@ -101,6 +101,12 @@ def operands(op: Op) -> Operands | None:
     if op.family == "broadcast" and op.attrs.axis == 0:  # a number for each row, or one for all
         reads = tuple(use if t.size == 1 else ROWS for t, use in zip(op.reads, reads, strict=True))
         writes = tuple(use if t.size == 1 else ROWS for t, use in zip(op.writes, writes, strict=True))
+    if op.family == "attention" and op.attrs.bias is not None:
+        if op.attrs.bias[0] > 1:  # which one a row has depends on its number
+            return None
+        place = op.attrs.inputs + (3 if op.kind == "attention.backward" else 0)
+        reads = (*reads[:place], WHOLE, *reads[place + 1 :])
+        writes = (*writes[:-1], SUM) if op.attrs.bias_gradient else writes
     pairs = (*zip(op.reads, reads, strict=True), *zip(op.writes, writes, strict=True))
     by_rows, sums, merged = (tuple(t for t, use in pairs if use == wanted) for wanted in (ROWS, SUM, MERGED))
     along = op.family == "concat" and getattr(op.attrs, "axis", 0) == 0  # it joins, or parts, the rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.layers.base import text
 from minidnn.onnx.node import Node, Reader, Refused
 from minidnn.onnx.ops.common import bounded, frozen
 from minidnn.onnx.ops.elements import total
@@ -12,7 +13,7 @@ from minidnn.onnx.weight import count
 
 
 def attention(r: Reader, node: Node) -> None:
-    """An Attention. Of masks minidnn knows those that hide what is behind a query, or far away."""
+    """An Attention. A mask that hides what is behind a query, or far away, becomes fields, any other the bias."""
     if any(node.input(i) for i in range(4, 7)):
         raise Refused("it has keys and values of the past, or lengths of samples")
     if node.get("softcap", 0.0) or node.get("qk_matmul_output_mode", 0) or len([o for o in node.outputs if o]) > 1:
@@ -23,13 +24,19 @@ def attention(r: Reader, node: Node) -> None:
     if not apart and None in said:
         raise Refused("inputs of 3 axes need q_num_heads and kv_num_heads")
     counts = [s[1] for s in shapes] if apart else [int(n) for n in said]
-    seen = _seen(r, node, shapes[0][-2], shapes[1][-2])
+    mask, queries, keys = node.input(3), shapes[0][-2], shapes[1][-2]
+    known = r.known(mask) if mask else None
+    seen = _seen(node, known, queries, keys) if known is not None or not mask else None
+    bias = []
+    if seen is None:
+        bias = [_bias(r, node, known, (shapes[0][0], counts[0], queries, keys))]
+        seen = _seen(node, None, queries, keys) or {}
     for i, name in enumerate("qkv") if apart else ():
         given[i] = _joined(r, given[i], f"{node.name}_{name}")
     fields: dict[str, object] = {"num_heads": counts[0], **seen}
     fields |= {"num_kv_heads": counts[1]} if counts[1] != counts[0] else {}
     fields |= {"scale": node.get("scale")} if node.get("scale") is not None else {}
-    (y,) = r.layer("Attention", given, name=node.name, attention_param=fields)
+    (y,) = r.layer("Attention", [*given, *bias], name=node.name, attention_param=fields)
     r.gives(node, [_apart(r, y, counts[0], node.name) if apart else y])
 
 
@@ -45,21 +52,21 @@ def _apart(r: Reader, y: str, heads: int, name: str) -> str:
     return turned(r, y, [0, 2, 1, 3], f"{name}_back")
 
 
-def _seen(r: Reader, node: Node, queries: int, keys: int) -> dict[str, object]:
-    """The fields of an Attention whose queries see what those of the node do. Raises Refused if there are none."""
+def _seen(node: Node, mask: np.ndarray | None, queries: int, keys: int) -> dict[str, object] | None:
+    """The fields of an Attention whose queries see what those of the node do; None: no fields say what the mask does.
+    Raises Refused for what is_causal means of other queries than keys."""
     causal = bool(node.get("is_causal", 0))
     if causal and queries != keys:
         raise Refused(f"is_causal of {queries} queries and {keys} keys: minidnn lets the last meet")
-    if not node.input(3):
+    if mask is None:
         return {"causal": True} if causal else {}
-    mask = r.constant(node.input(3), "mask")
     bounded(queries * keys)
     if mask.dtype.kind == "f":
         if not np.all((mask == 0) | (mask <= np.finfo(np.float32).min)):
-            raise Refused("its mask adds other numbers than 0 and -inf to the scores")
+            return None
         mask = mask == 0
     if count(mask.shape[:-2]) != 1:
-        raise Refused(f"its mask has shape {mask.shape}: minidnn has one for all samples and heads")
+        return None
     seen = np.broadcast_to(mask.reshape(mask.shape[-2:]), (queries, keys))
     away = np.arange(keys - queries, keys, dtype=np.int32)[:, None] - np.arange(keys, dtype=np.int32)
     seen = seen & (away >= 0) if causal else seen
@@ -70,7 +77,31 @@ def _seen(r: Reader, node: Node, queries: int, keys: int) -> dict[str, object]:
         if np.array_equal(seen, found):
             window = {} if found is behind else {"window": int(np.abs(away[seen]).max()) + 1}
             return {**fields, **window}
-    raise Refused("its mask hides other keys than those behind a query's place, or farther away than a window")
+    return None
+
+
+def _bias(r: Reader, node: Node, known: np.ndarray | None, shape: tuple[int, int, int, int]) -> str:
+    """The blob of a mask as a bias: (B, 1 or heads, T, S). Of bools, whether queries see keys, it has the logarithm."""
+    samples, heads, *own = shape
+    if known is not None:
+        if known.dtype.kind == "b":
+            known = np.where(known, np.float32(0), np.finfo(np.float32).min)
+        full = known.reshape((1,) * (4 - known.ndim) + known.shape)
+        lead = tuple(full.shape[:2])
+        bounded(count(lead) * count(own))
+        numbers = np.ascontiguousarray(np.broadcast_to(full, (*lead, *own)), np.float32)
+        dims = {"shape": {"dim": list(numbers.shape)}}
+        (blob,) = r.layer("Parameter", [], [numbers], name=f"{node.name}_mask", parameter_param=dims)
+    else:
+        blob = r.blob(node.input(3))
+        given = r.shapes[blob]
+        lead = ((1,) * (4 - len(given)) + given)[:2]
+        if list(given[-2:]) != own:
+            raise Refused(f"its mask has shape {given}: expected {own[0]} queries and {own[1]} keys")
+        blob = r.in_shape(blob, (*lead, *own), f"{node.name}_mask")
+    if any(n not in (1, whole) for n, whole in zip(lead, (samples, heads), strict=True)):
+        raise Refused(f"its mask has one for {text(lead)} samples and heads, of {samples}x{heads}")
+    return blob
 
 
 def rotary(r: Reader, node: Node) -> None:

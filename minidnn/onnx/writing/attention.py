@@ -16,21 +16,52 @@ SINCE = 23  # the version that brought the operators
 
 def attention(w: Writer, node: Node) -> None:
     assert isinstance(node.layer, Attention)
-    (y,), a, given = w.tops(node), node.layer.attrs([b.tensor.shape for b in node.bottoms]), w.bottoms(node)
+    (y,), a, bottoms = w.tops(node), node.layer.attrs([b.tensor.shape for b in node.bottoms]), w.bottoms(node)
+    given, bias = bottoms[: a.inputs], bottoms[a.inputs :]
     if a.packed:
         widths = ints(w, node, "widths", [n * a.depth for n in (a.heads, a.kv_heads, a.kv_heads)])
         parts = [f"{y}.{part}" for part in "qkv"]
         w.add("Split", node, [*given, widths], parts, axis=2)
         given = parts
     if w.opset < SINCE:
-        _products(w, node, given, y, a)
+        _products(w, node, given, bias, y, a)
         return
     plain = a.window is None and (not a.causal or a.queries == a.keys)
     how = {"q_num_heads": a.heads, "kv_num_heads": a.kv_heads, "scale": a.scale, "is_causal": int(plain and a.causal)}
-    w.add("Attention", node, given if plain else [*given, _seen(w, node, a)], [y], **how)
+    added = [_bias(w, node, x, y, a, [a.bias[1]]) for x in bias if a.bias]
+    if not plain and added:
+        w.add("Add", node, [*added, _hidden(w, node, a)], [f"{y}.mask"])
+        added = [f"{y}.mask"]
+    elif not plain:
+        added = [_seen(w, node, a)]
+    w.add("Attention", node, [*given, *added], [y], **how)
 
 
-def _products(w: Writer, node: Node, given: Sequence[str], y: str, a: AttentionAttrs) -> None:
+def _bias(w: Writer, node: Node, x: str, y: str, a: AttentionAttrs, heads: Sequence[int]) -> str:
+    """The bias for each sample, or for all: (1 or N, *heads, T, S), where `heads` are its heads as they are grouped."""
+    assert a.bias is not None
+    samples, count = a.bias[0], node.bottoms[0].tensor.shape[0]
+    shape = ints(w, node, "bias", [samples, *heads, a.queries, a.keys])
+    w.add("Reshape", node, [x, shape], [f"{y}.bias"])
+    if samples in (1, count):
+        return f"{y}.bias"
+    w.add("Tile", node, [f"{y}.bias", _repeats(w, node, y, a, len(heads) + 3)], [f"{y}.biases"])
+    return f"{y}.biases"
+
+
+def _repeats(w: Writer, node: Node, y: str, a: AttentionAttrs, axes: int) -> str:
+    """How often the samples that have a bias of their own come in the batch, which is free: (axes,)."""
+    assert a.bias is not None
+    q = w.names[node.bottoms[0]]
+    w.add("Shape", node, [q], [f"{y}.batch"], start=0, end=1)
+    own = w.shared(f"samples.{a.bias[0]}", np.array([a.bias[0]]))
+    w.add("Div", node, [f"{y}.batch", own], [f"{y}.often"])
+    ones = w.shared(f"ones.{axes - 1}", np.ones(axes - 1, np.int64))
+    w.add("Concat", node, [f"{y}.often", ones], [f"{y}.repeats"], axis=0)
+    return f"{y}.repeats"
+
+
+def _products(w: Writer, node: Node, given: Sequence[str], bias: Sequence[str], y: str, a: AttentionAttrs) -> None:
     """By products and a Softmax. Heads are (N, groups, heads of a group, T, d), so that ONNX's own broadcasting gives
     each group its keys and values."""
     turned, rows, columns = [], [0, 2, 3, 1, 4], [0, 2, 3, 4, 1]
@@ -43,6 +74,10 @@ def _products(w: Writer, node: Node, given: Sequence[str], y: str, a: AttentionA
     w.add("MatMul", node, [q, k], [f"{y}.products"])
     scores = f"{y}.scores"
     w.add("Mul", node, [f"{y}.products", w.initializer(node, "scale", np.float32(a.scale))], [scores])
+    for x in bias:
+        own = [1, 1] if a.bias and a.bias[1] == 1 else [a.kv_heads, group]
+        w.add("Add", node, [scores, _bias(w, node, x, y, a, own)], [f"{y}.raised"])
+        scores = f"{y}.raised"
     if a.causal or a.window is not None:
         w.add("Add", node, [scores, _hidden(w, node, a)], [f"{y}.seen"])
         scores = f"{y}.seen"

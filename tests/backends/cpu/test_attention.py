@@ -10,7 +10,7 @@ import pytest
 from minidnn.backends.cpu.native.attention import FIRST
 from minidnn.backends.reference.attention import KINDS
 from minidnn.layers.attention import AttentionAttrs
-from tests.support.op_examples import Maker, compiled, run
+from tests.support.op_examples import Maker, compiled, expected, run
 from tests.support.slow import usual_are
 
 LENGTHS = [1, 7, 1000, 4097]
@@ -90,3 +90,27 @@ def test_a_query_has_the_same_bits_whatever_queries_are_beside_it(how):
         y, keys, values = run(compiled(), e, compiled().algorithms(e.op)[0])
         assert y.tobytes() == whole[:, first:last].tobytes()
         assert np.array_equal(keys[:, :last], given[1][:, :last]) and (values[:, last:] == 7).all()
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_mask_of_padding_hides_keys(device):
+    """Of samples with 150 and 7 tokens, the rest of which is padding: as those of the first tokens alone."""
+    a, given, dy = case(150, {}, samples=2)
+    a, lengths = replace(a, bias=(2, 1), bias_gradient=True), (150, 7)
+    mask = np.where(np.arange(150) < np.array(lengths)[:, None], np.float32(0), np.float32(-np.inf))
+    bias = np.ascontiguousarray(np.broadcast_to(mask[:, None], (2, 150, 150)))
+    y, lse = np.empty(dy.shape, np.float32), np.empty((2, 150, 2), np.float32)
+    forward = Maker(0).example("attention.forward", [*given, bias], [y.shape, lse.shape], a)
+    on = compiled() if device == "cpu" else None
+    y, lse = run(on, forward, on.algorithms(forward.op)[0]) if on else expected(KINDS, forward)
+    shapes = [*(x.shape for x in given), bias.shape]
+    backward = Maker(0).example("attention.backward", [*given, y, lse, dy, bias], shapes, a)
+    found = run(on, backward, on.algorithms(backward.op)[0]) if on else expected(KINDS, backward)
+    for i, n in enumerate(lengths):
+        alone = replace(a, keys=n, bias=None, bias_gradient=False)
+        few = [given[0][i : i + 1], *(x[i : i + 1, :n] for x in given[1:])]
+        want = passes(alone, few, dy[i : i + 1], 1, None)
+        got = y[i], lse[i], found[0][i], *(x[i, :n] for x in found[1:3])
+        for g, w in zip(got, want, strict=True):
+            assert np.abs(g - w[0]).max() <= 5e-6 * max(1.0, np.abs(w).max())
+        assert not any(x[i, n:].any() for x in found[1:3]) and not found[3][i, :, n:].any()

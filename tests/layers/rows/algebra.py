@@ -25,13 +25,15 @@ def normalize(x, gamma, across=True, eps=1e-10):
     return scaled * gamma.view(1, -1, *[1] * (x.dim() - 2))
 
 
-def attended(q, k, v, heads, kv_heads, causal=False, window=None, scale=None):
-    """Attention by whole matrices of scores; the last query's place is that of the last key."""
+def attended(q, k, v, heads, kv_heads, causal=False, window=None, scale=None, bias=None):
+    """Attention by whole matrices of scores; the last query's place is that of the last key. bias: (B, heads, T, S)."""
     q, k, v = (x.unflatten(2, (n, -1)).transpose(1, 2) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
     k, v = (x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
     scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
     away = torch.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2] - torch.arange(k.shape[2])
     hidden = (away < 0) & causal | (False if window is None else away.abs() >= window)
+    if bias is not None:
+        scores = scores + bias.repeat(len(q) // len(bias), 1, 1, 1)
     return (scores.masked_fill(hidden, -math.inf).softmax(3) @ v).transpose(1, 2).flatten(2)
 
 
@@ -182,6 +184,38 @@ ROWS = {
         [(1, 2, 3), (1, 4, 3), (1, 4, 3)], [(1, 2, 3)],
         ["attention.forward: x0 x1 x2 -> y0 lse", "attention.backward: x0 x1 x2 y0 lse dy0 -> dx1"],
         lambda q, k, v, p: attended(q, k, v, 1, 1), still=(0, 2),
+    ),
+    "attention with a bias": Row(
+        "type: Attention, bottom: [a, b, c, d], top: e, attention_param: {num_heads: 4, num_kv_heads: 2}",
+        [(2, 3, 20), (2, 5, 10), (2, 5, 10), (4, 3, 5)], [(2, 3, 20)],
+        [
+            "attention.forward: x0 x1 x2 x3 -> y0 lse",
+            "attention.backward: x0 x1 x2 y0 lse dy0 x3 -> dx0 dx1 dx2 dx3",
+        ],
+        lambda q, k, v, b, p: attended(q, k, v, 4, 2, bias=b[None]), flops=4 * 2 * 4 * 5 * 3 * 5,
+    ),
+    "attention of one bottom, with a bias of windows that all heads share": Row(
+        "type: Attention, bottom: [a, b], top: c, attention_param: {num_heads: 2, causal: true}",
+        [(6, 5, 24), (3, 1, 5, 5)], [(6, 5, 8)],
+        [
+            "flatten.forward: x1 -> bias.rows",
+            "attention.forward: x0 bias.rows -> y0 lse",
+            "attention.backward: x0 y0 lse dy0 bias.rows -> dx0 dbias.rows",
+            "flatten.backward: dbias.rows -> dx1",
+        ],
+        lambda x, b, p: attended(*x.split(8, 2), 2, 2, causal=True, bias=b),
+    ),
+    "attention with a bias of windows and heads that stays still": Row(
+        "type: Attention, bottom: [a, b], top: c, attention_param: {num_heads: 2}",
+        [(6, 5, 24), (4, 5, 5)], [(6, 5, 8)],
+        ["attention.forward: x0 x1 -> y0 lse", "attention.backward: x0 y0 lse dy0 x1 -> dx0"],
+        lambda x, b, p: attended(*x.split(8, 2), 2, 2, bias=b.unflatten(0, (2, 2))), still=(1,),
+    ),
+    "attention of still tensors, with a bias": Row(
+        "type: Attention, bottom: [a, b], top: c, attention_param: {num_heads: 2, window: 2}",
+        [(6, 5, 24), (5, 5)], [(6, 5, 8)],
+        ["attention.forward: x0 x1 -> y0 lse", "attention.backward: x0 y0 lse dy0 x1 -> dx1"],
+        lambda x, b, p: attended(*x.split(8, 2), 2, 2, window=2, bias=b[None, None]), still=(0,),
     ),
     "rotary embedding": Row(
         "type: RotaryEmbedding, bottom: a, top: b, rotary_embedding_param: {num_heads: 2, head_dim: 4, base: 100}",
@@ -356,12 +390,21 @@ def attention(random):
         [(n, queries, sum(widths))] if packed else [(n, queries if i == 0 else keys, w) for i, w in enumerate(widths)]
     )
     given = dict(num_heads=heads, num_kv_heads=kv_heads, causal=causal) | ({} if window is None else {"window": window})
+    biased, lead = yes(random), [(1, 1), (1, heads), (n, 1), (n, heads)][random.integers(4)]
+    ways = [(*lead, queries, keys)]  # of bias
+    if lead[1] == heads:
+        ways += [(lead[0] * heads, queries, keys)]
+    if lead == (1, 1):
+        ways += [(queries, keys)]
+    shapes += [ways[random.integers(len(ways))]] * biased
 
     def theirs(*x):
         q, k, v = x[0].split(widths, 2) if packed else x[:3]
-        return attended(q, k, v, heads, kv_heads, causal, window)
+        bias = x[len(shapes) - 1].reshape(*lead, queries, keys) if biased else None
+        return attended(q, k, v, heads, kv_heads, causal, window, bias=bias)
 
-    return Row(text_of("Attention", "attention_param", "a" if packed else "[a, b, c]", **given), shapes, torch=theirs)
+    bottoms = f"[{', '.join('abcd'[: len(shapes)])}]"
+    return Row(text_of("Attention", "attention_param", bottoms, **given), shapes, torch=theirs)
 
 
 def rotary(random):

@@ -27,6 +27,16 @@ GEOMETRIES = [  # samples, queries, keys, heads, heads of k and v, depth; what d
 ]
 
 
+BIASED = [  # as these, and the samples and heads of the bias
+    (1, 1, 1, 1, 1, 1, (1, 1), {"bias_gradient": True}),
+    (6, 9, 9, 3, 3, 4, (1, 3), {"packed": True, "bias_gradient": True}),
+    (6, 10, 10, 2, 1, 5, (3, 2), {"bias_gradient": True, "causal": True}),
+    (4, 33, 47, 4, 2, 20, (2, 1), {"bias_gradient": True, "gradients": (False, False, False)}),
+    (3, 130, 137, 2, 2, 16, (3, 1), {"window": 17}),
+    (2, 197, 197, 4, 2, 32, (1, 1), {"bias_gradient": True, "packed": True, "ratio": 0.25, "seed": 5, "key": 3}),
+    (150, 12, 12, 1, 1, 8, (1, 1), {"bias_gradient": True, "packed": True, "gradients": (False, False, False)}),
+]
+
 KEPT = [  # samples, the first place, queries, keys, heads, heads of k and v, depth; what differs
     (1, 0, 1, 1, 1, 1, 1, {}),
     (2, 8, 1, 12, 2, 1, 8, {"packed": True}),
@@ -81,3 +91,22 @@ def attentions(m: Maker) -> Iterator[Example]:
         yield m.example("attention.backward", [*given, y, lse, dy, *iteration], outs, a, note=note)
         if not a.ratio:
             yield m.example("attention.forward", given, [y.shape], a, note=f"{note} alone")
+    yield from biased(m)
+
+
+def biased(m: Maker) -> Iterator[Example]:
+    for samples, queries, keys, heads, kv_heads, depth, bias, how in BIASED:
+        a = AttentionAttrs(queries, keys, heads, kv_heads, depth, scale=depth**-0.5, bias=bias, **how)
+        shapes = [(samples, queries, heads * depth)] + [(samples, keys, kv_heads * depth)] * 2
+        if a.packed:
+            shapes = [(samples, queries, (heads + 2 * kv_heads) * depth)]
+        given, iteration = [m.normal(*shape) for shape in shapes], [np.array([11])] * bool(a.ratio)
+        added = m.normal(*bias, queries, keys).reshape(-1, queries, keys)
+        y, lse, dy = (np.empty((samples, queries, n), np.float32) for n in (heads * depth, heads, heads * depth))
+        note = ", ".join(how)
+        yield m.example("attention.forward", [*given, added, *iteration], [y.shape, lse.shape], a, note=note)
+        KINDS["attention.forward"](a, [*given, added, *iteration], [y, lse])
+        dy[...] = m.normal(*dy.shape)
+        outs = shapes[: a.gradients[0]] if a.packed else [s for s, w in zip(shapes, a.gradients, strict=True) if w]
+        outs = [*outs, added.shape] if a.bias_gradient else outs
+        yield m.example("attention.backward", [*given, y, lse, dy, added, *iteration], outs, a, note=note)

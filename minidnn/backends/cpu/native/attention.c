@@ -1,4 +1,4 @@
-/* Attention: y = softmax(scale * q k') v for each head, in bytes that grow with the tokens, never with their square.
+/* Attention: y = softmax(scale * q k' + bias) v for each head, in bytes that grow with the tokens, never with their square.
  *
  * Forward follows FlashAttention-2 (Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
  * Partitioning", 2023): HIGH queries meet DEEP keys at a time, and a running maximum and sum make the softmax exact. It
@@ -8,7 +8,8 @@
  * whole vectors, and what one product leaves is what the next one reads; only queries are packed, once.
  *
  * A query's sums go over the keys in their order, a key's over the queries and their heads. Blocks of keys begin at
- * multiples of DEEP whatever the query. So no bit depends on threads, or on the other samples.
+ * multiples of DEEP whatever the query. So no bit depends on threads, or on the other samples. The gradient of a bias
+ * that samples share is summed in pieces, which depend on sizes alone: so threads share it, too.
  */
 #include <omp.h>
 #include <stddef.h>
@@ -27,6 +28,8 @@ typedef struct {
     int64_t place;                  /* of the first query, among the keys */
     int64_t causal;                 /* whether a query sees no key behind it */
     int64_t window;                 /* it sees keys that are less than so many tokens away; 0: all */
+    int64_t bias_samples, bias_heads; /* sample n has the bias of n modulo these; 1 head: all share it */
+    int64_t each;                     /* samples of a piece, of those that share a bias */
     int64_t threads;
     uint32_t seed_low, seed_high, key;
     uint32_t limit;  /* a probability whose word is below this is dropped; 0: none */
@@ -117,6 +120,43 @@ static void hide(const Geometry *g, const Block *b, int64_t first, int64_t keys,
             store(at, choose(hidden, each(-INFINITY), load(at)));
         }
     }
+}
+
+/* ---- the bias: a number for each query and key, with the keys of a query beside each other */
+
+/* Where the bias of a sample and a head begins. */
+static int64_t bias_at(const Geometry *g, int64_t n, int64_t head) {
+    return (n % g->bias_samples * g->bias_heads + head % g->bias_heads) * g->queries * g->keys;
+}
+
+/* Adds it to the scores. Keys count from `first`. */
+static void lift(const Geometry *g, const Block *b, int64_t first, int64_t keys, const float *bias, float *scores) {
+    bias += b->first * g->keys + first;
+    for (int64_t j = 0; j < b->count; j += LANES)
+        for (int64_t k = 0; k < keys; k += LANES) {
+            vec square[LANES];
+            for (int i = 0; i < LANES; i++)
+                square[i] = j + i < b->count ? load_some(bias + (j + i) * g->keys + k, keys - k) : (vec){0};
+            transpose(square);
+            float *at = scores + j / PANEL * DEEP * PANEL + k * PANEL + j % PANEL;
+            for (int i = 0; i < LANES && k + i < keys; i++, at += PANEL) store(at, load(at) + square[i]);
+        }
+}
+
+/* Adds the scores' gradients to its gradient. */
+static void sink(const Geometry *g, const Block *b, int64_t first, int64_t keys, const float *slopes, float *to) {
+    to += b->first * g->keys + first;
+    for (int64_t j = 0; j < b->count; j += LANES)
+        for (int64_t k = 0; k < keys; k += LANES) {
+            vec square[LANES];
+            const float *at = slopes + j / PANEL * DEEP * PANEL + k * PANEL + j % PANEL;
+            for (int i = 0; i < LANES; i++, at += PANEL) square[i] = k + i < keys ? load(at) : (vec){0};
+            transpose(square);
+            for (int i = 0; i < LANES && j + i < b->count; i++) {
+                float *row = to + (j + i) * g->keys + k;
+                store_some(row, load_some(row, keys - k) + square[i], keys - k);
+            }
+        }
 }
 
 /* ---- dropped probabilities: as in dropout.c, with a row of words for each query, which begins a block of its own */
@@ -263,9 +303,9 @@ static void finish(int64_t queries, const Space *s) {
     }
 }
 
-/* q k v -> y lse */
-void attention_forward(const Geometry *g, const float *q, const float *k, const float *v, const int64_t *iteration,
-                       float *y, float *lse, float *workspace) {
+/* q k v (bias) -> y lse */
+void attention_forward(const Geometry *g, const float *q, const float *k, const float *v, const float *bias,
+                       const int64_t *iteration, float *y, float *lse, float *workspace) {
     const int64_t blocks = (g->queries + HIGH - 1) / HIGH, group = g->heads / g->kv_heads, y_pitch = g->heads * g->depth;
     int64_t floats;
     space(g, NULL, 0, &floats);
@@ -286,6 +326,7 @@ void attention_forward(const Geometry *g, const float *q, const float *k, const 
             const int64_t count = at_most(DEEP, b.high - first);
             gather(count, g->depth, keys + first * g->kv_pitch, g->kv_pitch, s.k);
             by_turned(g, count, b.count, s.k, s.turned, s.scores);
+            if (bias) lift(g, &b, first, count, bias + bias_at(g, n, head), s.scores);
             hide(g, &b, first, count, s.scores);
             soften(g, count, b.count, &s);
             if (g->limit) drop(g, &b, (n * g->heads + head) * g->queries, first, count, (uint32_t)*iteration,
@@ -312,7 +353,7 @@ void attention_forward_kept(const Geometry *given, const float *q, const float *
             copy_run(width, v + from, 0, values + to);
         }
     g.place = places[0];
-    attention_forward(&g, q, keys, values, NULL, y, NULL, workspace);
+    attention_forward(&g, q, keys, values, NULL, NULL, y, NULL, workspace);
 }
 
 /* ---- backward */
@@ -361,10 +402,10 @@ static void clear_lanes(int64_t keys, int64_t queries, float *tile) {
         for (int64_t k = 0; k < keys; k++) tile[q / PANEL * DEEP * PANEL + k * PANEL + q % PANEL] = 0;
 }
 
-/* One head's part of dk and dv, and its dq. */
+/* One head's part of dk, dv and the bias's gradient, and its dq. */
 static void of_head(const Geometry *g, int64_t n, int64_t head, const float *q, const float *keys, const float *values,
-                    const float *y, const float *lse, const float *dy, uint32_t iteration, float *dq, float *dk,
-                    float *dv, const Space *s) {
+                    const float *y, const float *lse, const float *dy, const float *bias, uint32_t iteration, float *dq,
+                    float *dk, float *dv, float *to_bias, const Space *s) {
     const int64_t y_pitch = g->heads * g->depth;
     for (int64_t i = 0; i < g->queries; i += HIGH) {
         const Block b = block_of(g, i);
@@ -382,6 +423,7 @@ static void of_head(const Geometry *g, int64_t n, int64_t head, const float *q, 
             gather(count, g->depth, keys + to, g->kv_pitch, s->k);
             gather(count, g->depth, values + to, g->kv_pitch, s->v);
             by_turned(g, count, b.count, s->k, s->turned, s->scores);
+            if (bias) lift(g, &b, first, count, bias, s->scores);
             hide(g, &b, first, count, s->scores);
             again(count, lanes, s);
             by_turned(g, count, b.count, s->v, s->turned_dy, s->slopes);
@@ -391,6 +433,7 @@ static void of_head(const Geometry *g, int64_t n, int64_t head, const float *q, 
                 slope(count, lanes, s);
             clear_lanes(count, b.count, s->scores);
             clear_lanes(count, b.count, s->slopes);
+            if (to_bias) sink(g, &b, first, count, s->slopes, to_bias);
             if (dv) add_rows(g, count, b.count, s->scores, s->dy, s->tile, dv + to);
             if (dk) add_rows(g, count, b.count, s->slopes, s->queries, s->tile, dk + to);
             if (dq) add_turned(g, count, b.count, s->k, s->slopes, s->sums);
@@ -401,25 +444,54 @@ static void of_head(const Geometry *g, int64_t n, int64_t head, const float *q, 
     }
 }
 
-/* q k v y lse dy -> dq dk dv, those that are not NULL. A thread takes a head of k and v, with all heads of q that meet
- * it. */
+/* The bias's gradients of pieces. Each item adds up a piece for itself: where heads of q share a bias that meet several
+ * heads of k and v, for each of these. */
+static int64_t sizes_of_bias(const Geometry *g) { return g->bias_samples * g->bias_heads * g->queries * g->keys; }
+static int64_t pieces(const Geometry *g) { return up(g->samples / g->bias_samples, g->each) / g->each; }
+static int64_t apart(const Geometry *g) { return g->bias_heads == 1 ? g->kv_heads : 1; }
+int64_t attention_bias_bytes(const Geometry *g) { return 4 * pieces(g) * apart(g) * sizes_of_bias(g); }
+
+static void sum_pieces(const Geometry *g, const float *partial, float *dbias) {
+    const int64_t n = sizes_of_bias(g), count = pieces(g) * apart(g);
+#pragma omp parallel for schedule(static) num_threads(g->threads) if (n * count > ALONE)
+    for (int64_t i = 0; i < n; i += PIECE)
+        for (int64_t j = i; j < at_most(i + PIECE, n); j++) {
+            float sum = partial[j];
+            for (int64_t k = 1; k < count; k++) sum += partial[k * n + j];
+            dbias[j] = sum;
+        }
+}
+
+/* q k v y lse dy (bias) -> dq dk dv dbias, those that are not NULL. A thread takes a head of k and v, with all heads of q
+ * that meet it, of a piece of the samples that share a bias. */
 void attention_backward(const Geometry *g, const float *q, const float *k, const float *v, const float *y,
-                        const float *lse, const float *dy, const int64_t *iteration, float *dq, float *dk, float *dv,
-                        float *workspace) {
-    const int64_t group = g->heads / g->kv_heads;
+                        const float *lse, const float *dy, const float *bias, const int64_t *iteration, float *dq,
+                        float *dk, float *dv, float *dbias, float *workspace, float *partial) {
+    const int64_t group = g->heads / g->kv_heads, square = g->queries * g->keys;
     int64_t floats;
     space(g, NULL, 1, &floats);
 #pragma omp parallel for schedule(dynamic) num_threads(g->threads) \
     if (g->samples * g->queries * g->heads * g->depth > ALONE / 16)
-    for (int64_t item = 0; item < g->samples * g->kv_heads; item++) {
-        const int64_t n = item / g->kv_heads, kv_head = item % g->kv_heads;
-        const int64_t at = n * g->keys * g->kv_pitch + kv_head * g->depth;
+    for (int64_t item = 0; item < pieces(g) * g->bias_samples * g->kv_heads; item++) {
+        const int64_t kv_head = item % g->kv_heads, line = item / g->kv_heads;
+        const int64_t own = line % g->bias_samples, piece = line / g->bias_samples;
         const Space s = space(g, workspace + omp_get_thread_num() * floats, 1, &(int64_t){0});
-        float *to[] = {dk ? dk + at : NULL, dv ? dv + at : NULL};
-        for (int i = 0; i < 2; i++)
-            for (int64_t key = 0; to[i] && key < g->keys; key++) clear_run(g->depth, 0, to[i] + key * g->kv_pitch);
-        for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
-            of_head(g, n, head, q, k + at, v + at, y, lse, dy, g->limit ? (uint32_t)*iteration : 0, dq, to[0], to[1],
-                    &s);
+        float *sums = partial;
+        if (dbias) {
+            sums += (piece * apart(g) + (g->bias_heads == 1 ? kv_head : 0)) * sizes_of_bias(g);
+            const int64_t shared = g->bias_heads == 1, heads = shared ? 1 : group;
+            clear_run(heads * square, 0, sums + bias_at(g, own, shared ? 0 : kv_head * group));
+        }
+        for (int64_t i = piece * g->each; i < at_most((piece + 1) * g->each, g->samples / g->bias_samples); i++) {
+            const int64_t n = i * g->bias_samples + own, at = n * g->keys * g->kv_pitch + kv_head * g->depth;
+            float *to[] = {dk ? dk + at : NULL, dv ? dv + at : NULL};
+            for (int j = 0; j < 2; j++)
+                for (int64_t key = 0; to[j] && key < g->keys; key++) clear_run(g->depth, 0, to[j] + key * g->kv_pitch);
+            for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+                of_head(g, n, head, q, k + at, v + at, y, lse, dy, bias ? bias + bias_at(g, n, head) : NULL,
+                        g->limit ? (uint32_t)*iteration : 0, dq, to[0], to[1],
+                        dbias ? sums + bias_at(g, n, head) : NULL, &s);
+        }
     }
+    if (dbias) sum_pieces(g, partial, dbias);
 }

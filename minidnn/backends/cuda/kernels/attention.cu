@@ -1,9 +1,10 @@
-// Attention: y = softmax(scale * q k') v for each head, in bytes that grow with the tokens, never with their square.
+// Attention: y = softmax(scale * q k' + bias) v for each head, in bytes that grow with the tokens, never with their square.
 //
 // A block takes TILE queries, or of dk and dv TILE keys, and meets TILE of the others at a time (tiles.cuh). A product's
 // result has COLUMNS columns a thread. Forward keeps a running maximum and sum of each query (FlashAttention-2), and
 // leaves the logarithm of the sum. Backward computes the probabilities again from that, once for dq and once for dk and
-// dv: so no block adds to what another one writes, and all sums have a fixed order.
+// dv: so no block adds to what another one writes, and all sums have a fixed order. The bias's gradient takes them a third
+// time.
 
 #include "attention.cuh"
 #include "tiles.cuh"
@@ -93,9 +94,28 @@ __device__ inline void across(Shared& s, float (&value)[EACH], F f) {
     __syncthreads();
 }
 
+// What is added to the scores: sample n has the numbers of n modulo `samples`, and with one head all share them. 0
+// samples: nothing is added.
+struct Bias {
+    const T* p;
+    int samples, heads;
+
+    // Where a head's numbers begin.
+    __device__ int64 start(const Geometry& g, const Item& it) const {
+        return ((it.sample % samples) * heads + it.head % heads) * g.queries * g.keys;
+    }
+    // For a query that sees the key.
+    __device__ float at(const Geometry& g, const Item& it, int query, int key) const {
+        return samples ? load(p, start(g, it) + (int64)query * g.keys + key) : 0.0f;
+    }
+};
+#define BIAS const T *bias, int bias_samples, int bias_heads
+#define BIAS_GIVEN \
+    Bias { bias, bias_samples, bias_heads }
+
 template <int COLUMNS>
 __device__ inline void attend(const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps,
-                              const Geometry& g) {
+                              const Bias& bias, const Geometry& g) {
     __shared__ Shared s;
     Me me;
     uint32 now = g.limit ? now_of(iteration) : 0;
@@ -114,8 +134,8 @@ __device__ inline void attend(const T* q, const T* k, const T* v, const void* it
                 largest[r] = most[r];
 #pragma unroll
                 for (int c = 0; c < EACH; c++) {
-                    bool sees = seen(g, it.first + me.row + r * SIDE, first + me.column + c * SIDE);
-                    p[r][c] = sees ? p[r][c] * g.scale : -infinity();
+                    int query = it.first + me.row + r * SIDE, key = first + me.column + c * SIDE;
+                    p[r][c] = seen(g, query, key) ? p[r][c] * g.scale + bias.at(g, it, query, key) : -infinity();
                     if (p[r][c] > largest[r]) largest[r] = p[r][c];
                 }
             }
@@ -173,7 +193,8 @@ struct Slopes {
     float dropped[EACH][EACH], slope[EACH][EACH];
 
     __device__ Slopes(Shared& s, const Geometry& g, const Item& it, int from, int first, Rows<const T> q, Rows<const T> k,
-                      Rows<const T> v, Rows<const T> dy, const float* lse, const float* delta, uint32 now) {
+                      Rows<const T> v, Rows<const T> dy, const float* lse, const float* delta, const Bias& bias,
+                      uint32 now) {
         Me me;
         multiply(s, q, from, k, first, g.depth, dropped);
         multiply(s, dy, from, v, first, g.depth, slope);
@@ -188,7 +209,8 @@ struct Slopes {
                     dropped[r][c] = slope[r][c] = 0;
                     continue;
                 }
-                float p = expf(dropped[r][c] * g.scale - lse[at]), f = factor(g, now, it.row + query, key);
+                float score = dropped[r][c] * g.scale + bias.at(g, it, query, key);
+                float p = expf(score - lse[at]), f = factor(g, now, it.row + query, key);
                 slope[r][c] = p * (slope[r][c] * f - delta[at]);
                 dropped[r][c] = p * f;
             }
@@ -207,7 +229,7 @@ __device__ inline void keep(Shared& s, const float (&value)[EACH][EACH]) {
 
 template <int COLUMNS>
 __device__ inline void to_queries(const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration,
-                                  const float* delta, T* dq, const Geometry& g) {
+                                  const float* delta, T* dq, const Bias& bias, const Geometry& g) {
     __shared__ Shared s;
     uint32 now = g.limit ? now_of(iteration) : 0;
     for (int64 i = blockIdx.x; i < g.items; i += gridDim.x) {
@@ -217,7 +239,7 @@ __device__ inline void to_queries(const T* q, const T* k, const T* v, const floa
         clear(sums);
         for (int first = range.low; first < range.high; first += TILE) {
             Slopes found(s, g, it, it.first, first, it.queries(g, q), it.keys(g, k), it.keys(g, v), it.tops(g, dy), lse,
-                         delta, now);
+                         delta, bias, now);
             keep(s, found.slope);
             accumulate(s, false, it.keys(g, k), first, g.depth, sums);
         }
@@ -228,7 +250,8 @@ __device__ inline void to_queries(const T* q, const T* k, const T* v, const floa
 // dk and dv, those that are wanted.
 template <int COLUMNS>
 __device__ inline void to_keys(const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration,
-                               const float* delta, T* dk, T* dv, int wants_k, int wants_v, const Geometry& g) {
+                               const float* delta, T* dk, T* dv, int wants_k, int wants_v, const Bias& bias,
+                               const Geometry& g) {
     __shared__ Shared s;
     uint32 now = g.limit ? now_of(iteration) : 0;
     int group = g.heads / g.kv_heads;
@@ -243,7 +266,7 @@ __device__ inline void to_keys(const T* q, const T* k, const T* v, const float* 
             it.of(g, kv_head * group + h);
             for (int from = range.low; from < range.high; from += TILE) {
                 Slopes found(s, g, it, from, it.first, it.queries(g, q), it.keys(g, k), it.keys(g, v), it.tops(g, dy),
-                             lse, delta, now);
+                             lse, delta, bias, now);
                 if (wants_v) {
                     keep(s, found.dropped);
                     accumulate(s, true, it.tops(g, dy), from, g.depth, of_v);
@@ -259,27 +282,71 @@ __device__ inline void to_keys(const T* q, const T* k, const T* v, const float* 
     }
 }
 
+// The bias's gradient: a tile of it is the sum of its tiles of all samples, and heads, that share it. A block adds up
+// `each` of these, a piece, in their order: partial (pieces, bias).
+extern "C" __global__ void __launch_bounds__(256) attention_to_bias(
+    const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration, const float* delta,
+    float* partial, int64 sharing, int64 each, BIAS, SIZES) {
+    __shared__ Shared s;
+    Geometry g = GEOMETRY;
+    Bias of = BIAS_GIVEN;
+    uint32 now = g.limit ? now_of(iteration) : 0;
+    Me me;
+    int down = (queries + TILE - 1) / TILE, across = (keys + TILE - 1) / TILE, among = of.heads == 1 ? g.heads : 1;
+    int64 slots = (int64)of.samples * of.heads;
+    for (int64 i = blockIdx.x; i < items; i += gridDim.x) {
+        int64 line = quotient(i, across), slice = quotient(line, down), piece = slice / slots, slot = slice % slots;
+        int first = (int)remainder(i, across, line) * TILE, from = (int)remainder(line, down, slice) * TILE;
+        float sums[EACH][EACH];
+        clear(sums);
+        for (int64 m = piece * each; m < sharing && m < (piece + 1) * each; m++) {
+            Item it(g, 0, g.heads, g.queries);
+            it.sample = m / among * of.samples + slot / of.heads;
+            it.of(g, (int)(of.heads == 1 ? m % among : slot % of.heads));
+            Slopes found(s, g, it, from, first, it.queries(g, q), it.keys(g, k), it.keys(g, v), it.tops(g, dy), lse,
+                         delta, of, now);
+#pragma unroll
+            for (int r = 0; r < EACH; r++)
+#pragma unroll
+                for (int c = 0; c < EACH; c++) sums[r][c] += found.slope[r][c];
+        }
+        for (int r = 0; r < EACH; r++)
+            for (int c = 0; c < EACH; c++) {
+                int query = from + me.row + r * SIDE, key = first + me.column + c * SIDE;
+                if (query < queries && key < keys) partial[(slice * queries + query) * keys + key] = sums[r][c];
+            }
+    }
+}
+
+extern "C" __global__ void attention_sum_pieces(const float* partial, T* dbias, int64 pieces, int64 n) {
+    for (int64 i = first(); i < n; i += step()) {
+        float sum = 0;
+        for (int64 k = 0; k < pieces; k++) sum += partial[k * n + i];
+        store(dbias, i, sum);
+    }
+}
+
 // For heads of at most 16 * COLUMNS numbers.
 #define KERNELS(DEEP, COLUMNS)                                                                                         \
     extern "C" __global__ void __launch_bounds__(256) attention_##DEEP(                                                \
-        const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps, SIZES) {              \
-        attend<COLUMNS>(q, k, v, iteration, y, lse, keeps, GEOMETRY);                                                  \
+        const T* q, const T* k, const T* v, const void* iteration, T* y, void* lse, int keeps, BIAS, SIZES) {          \
+        attend<COLUMNS>(q, k, v, iteration, y, lse, keeps, BIAS_GIVEN, GEOMETRY);                                      \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) attention_kept_##DEEP(                                           \
-        const T* q, const T* k, const T* v, const int* places, T* y, SIZES) {                                          \
+        const T* q, const T* k, const T* v, const int* places, T* y, BIAS, SIZES) {                                    \
         Geometry g = GEOMETRY;                                                                                         \
         g.place = places[0];                                                                                           \
-        attend<COLUMNS>(q, k, v, places, y, y, 0, g);                                                                  \
+        attend<COLUMNS>(q, k, v, places, y, y, 0, BIAS_GIVEN, g);                                                      \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) attention_to_queries_##DEEP(                                     \
         const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration, const float* delta, \
-        T* dq, SIZES) {                                                                                                \
-        to_queries<COLUMNS>(q, k, v, lse, dy, iteration, delta, dq, GEOMETRY);                                         \
+        T* dq, BIAS, SIZES) {                                                                                          \
+        to_queries<COLUMNS>(q, k, v, lse, dy, iteration, delta, dq, BIAS_GIVEN, GEOMETRY);                             \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) attention_to_keys_##DEEP(                                        \
         const T* q, const T* k, const T* v, const float* lse, const T* dy, const void* iteration, const float* delta, \
-        T* dk, T* dv, int wants_k, int wants_v, SIZES) {                                                               \
-        to_keys<COLUMNS>(q, k, v, lse, dy, iteration, delta, dk, dv, wants_k, wants_v, GEOMETRY);                      \
+        T* dk, T* dv, int wants_k, int wants_v, BIAS, SIZES) {                                                         \
+        to_keys<COLUMNS>(q, k, v, lse, dy, iteration, delta, dk, dv, wants_k, wants_v, BIAS_GIVEN, GEOMETRY);          \
     }
 KERNELS(64, 4)
 KERNELS(128, 8)
