@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from minidnn.layers.relative_position_bias import apart, hidden
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
@@ -72,7 +73,7 @@ class Peer(torch.nn.Module):
         for node in graph.layers:
             if node in merged:
                 continue
-            if not node.bottoms:
+            if node.layer.inputs:
                 self.inputs += node.tops
             elif node.layer.type == "SoftmaxWithLoss":
                 self._loss(node)
@@ -275,7 +276,18 @@ class Peer(torch.nn.Module):
 
     def _Reshape(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         shape = node.tops[0].tensor.shape[1:]
-        return lambda x: x.reshape(len(x), *shape)
+        return lambda x: x.reshape(-1, *shape)
+
+    def _Roll(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        p = node.layer.param
+        return lambda x: x.roll(p.shift, p.axis)
+
+    def _RelativePositionBias(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        a, w = node.layer.attrs(), self._parameter(node, "w", weights, 0)  # type: ignore[attr-defined]
+        index = torch.from_numpy(apart(a)).to(self.place)
+        mask = a.hidden * torch.from_numpy(hidden(a)).flatten(0, 1)[:, None].to(self.place)
+        assert w is not None
+        return lambda: (w[index].permute(2, 0, 1) + mask).flatten(0, 1)
 
     def _Reduction(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
         p = node.layer.param

@@ -122,7 +122,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # tensors joined along an axis and taken apart, or given another shape: Concat, Slice, Flatten, Reshape
     "join": ("concat.forward", "concat.backward", "flatten.forward", "flatten.backward"),
-    # boxes, axes in another order, tiles
+    # boxes, axes in another order, tiles, elements moved in a circle
     "move": (
         "crop.forward",
         "crop.backward",
@@ -130,9 +130,17 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "permute.backward",
         "tile.forward",
         "tile.backward",
+        "roll.forward",
     ),
-    # windows as columns, rows by their numbers
-    "gather": ("im2col.forward", "im2col.backward", "batch_reindex.forward", "batch_reindex.backward"),
+    # windows as columns, rows by their numbers, or by how far two places are apart
+    "gather": (
+        "im2col.forward",
+        "im2col.backward",
+        "batch_reindex.forward",
+        "batch_reindex.backward",
+        "relative_bias.forward",
+        "relative_bias.backward",
+    ),
     # scores against labels, and the weighted sum of all losses
     "loss": (
         "softmax.forward",

@@ -41,9 +41,11 @@ from minidnn.layers.pooling import Pooling
 from minidnn.layers.prelu import PReLU
 from minidnn.layers.recurrent import GRU, LSTM
 from minidnn.layers.reduction import Reduction
+from minidnn.layers.relative_position_bias import RelativePositionBias
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
+from minidnn.layers.roll import Roll
 from minidnn.layers.rotary import RotaryEmbedding
 from minidnn.layers.row_norm import MVN, LayerNorm, Normalize, RMSNorm
 from minidnn.layers.scale import Scale
@@ -80,9 +82,9 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         StochasticDepth, Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
-        MatMul, Attention, RotaryEmbedding, LSTM, GRU, LayerNorm, GroupNorm, InstanceNorm, RMSNorm, MVN, Normalize,
-        Embed, ClassToken, Reduction, ArgMax,
-        Slice, Crop, Pad, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
+        MatMul, Attention, RelativePositionBias, RotaryEmbedding, LSTM, GRU,
+        LayerNorm, GroupNorm, InstanceNorm, RMSNorm, MVN, Normalize, Embed, ClassToken, Reduction, ArgMax,
+        Slice, Crop, Pad, Reshape, Permute, Tile, Roll, Split, Silence, Im2col, BatchReindex,
         ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,
         Erf, HardSigmoid, HardSwish,

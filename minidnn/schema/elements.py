@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from minidnn.schema.common import FillerParameter
-from minidnn.schema.message import OURS, Engine, Int, Message, Positive, Repeated, field
+from minidnn.schema.message import OURS, Engine, Int, Message, Positive, Repeated, Uint, field
 
 
 def base(value: float) -> float:
@@ -44,6 +44,17 @@ class AttentionParameter(Message):
     scale: float | None = field(OURS + 4, None)  # None: d^-0.5
     dropout_ratio: Annotated[float, Field(ge=0, lt=1)] = field(OURS + 5, 0.0)
     places: Positive | None = field(OURS + 6, None)  # tokens whose keys and values are kept from step to step
+
+
+class RelativePositionBiasParameter(Message):
+    """Ours: windows of a map, and a number of their heads for each way from place to place."""
+
+    num_heads: Positive = field(OURS)
+    window: Positive = field(OURS + 1)  # places of a side
+    shift: Uint = field(OURS + 2, 0)  # by which the map was moved before it was cut
+    height: Positive | None = field(OURS + 3, None)  # of the map, for a shift
+    width: Positive | None = field(OURS + 4, None)
+    weight_filler: FillerParameter = field(OURS + 5, FillerParameter())
 
 
 class RotaryEmbeddingParameter(Message):

@@ -60,3 +60,10 @@ class PadParameter(Message):
 class TileParameter(Message):
     axis: Int = field(1, 1)
     tiles: Positive = field(2)
+
+
+class RollParameter(Message):
+    """Ours: how many places elements move along the axis, in a circle."""
+
+    axis: Int = field(OURS, 1)
+    shift: Int = field(OURS + 1)  # places, towards the end; negative: towards the begin

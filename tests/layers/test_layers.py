@@ -253,6 +253,12 @@ def test_sources():
          [(2, 3, 8), (2, 3, 8), (2, 4, 8)], "2 heads of 4 numbers need k and v of 2x3x8, got 2x3x8 and 2x4x8"),
         ("type: Attention, bottom: [a, b, c], top: d, attention_param: {num_heads: 2, causal: true}",
          [(2, 5, 8), (2, 4, 8), (2, 4, 8)], "5 queries have 4 keys: the first queries would see none"),
+        ("type: RelativePositionBias, top: a, relative_position_bias_param: "
+         "{num_heads: 2, window: 3, shift: 1, height: 6}", [],
+         "shift 1: expected a width that is a multiple of window 3, got none"),
+        ("type: RelativePositionBias, top: a, relative_position_bias_param: "
+         "{num_heads: 2, window: 3, shift: 3, height: 6, width: 9}", [], "shift 3: expected one below window 3"),
+        ("type: Roll, bottom: a, top: b, roll_param: {axis: 3, shift: 1}", [(2, 3)], "axis 3 does not exist"),
         ("type: RotaryEmbedding, bottom: a, top: b, rotary_embedding_param: {num_heads: 2, head_dim: 3}", [(2, 3, 9)],
          "2 heads of 3 numbers: expected an even head_dim, and heads of at most the 9 numbers of a token"),
         ("type: LSTM, bottom: a, top: b, recurrent_param: {num_output: 3}", [(4,)],

@@ -73,7 +73,8 @@ WITHOUT = {
     "Input", "Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "Parameter", "Split", "Silence", "Accuracy",
     "ArgMax", "Attention", "BatchReindex", "Bias", "ClassToken", "Clip", "Embed", "GELU", "GRU", "GroupNorm",
     "HardSigmoid", "Im2col", "InstanceNorm", "Interp", "LSTM", "LayerNorm", "Log", "MatMul", "Pad", "RMSNorm",
-    "Reduction", "RotaryEmbedding", "SPP", "StochasticDepth", "Threshold", "Tile", "Upsample",
+    "Reduction", "RelativePositionBias", "Roll", "RotaryEmbedding", "SPP", "StochasticDepth", "Threshold", "Tile",
+    "Upsample",
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
     "InfogainLoss", "InnerProductWithLoss", "MultinomialLogisticLoss",
 }  # fmt: skip

@@ -24,7 +24,7 @@ from tests.support.paths import NET_FILES
 from tests.support.trains import baseline, train, train_on_cuda
 
 
-@pytest.mark.parametrize("net", ["attention", "decoder"])
+@pytest.mark.parametrize("net", ["attention", "decoder", "windows"])
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize("policy", ["vdnn_all:m", "layrub:m", "recompute_all:m"])
 def test_training_gives_the_bytes_of_baseline(net, device, policy):
@@ -57,7 +57,7 @@ def test_so_does_the_smallest_budget():
     assert (got, got_losses) == (want, losses)
 
 
-@pytest.mark.parametrize("net", ["attention", "decoder"])
+@pytest.mark.parametrize("net", ["attention", "decoder", "windows"])
 def test_cpu_and_reference_train_alike(net):
     (_, ours, _), (_, theirs, _) = (baseline(net, device, "m") for device in ("cpu", "reference"))
     assert ours == pytest.approx(theirs, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Im2col and BatchReindex (kernels/gather.cu).
+"""Im2col, BatchReindex and RelativePositionBias (kernels/gather.cu).
 
 On a GPU a number that names no row cannot raise an error. It makes its row of the result NaN."""
 
@@ -46,9 +46,25 @@ def sums(op: Op) -> list[Recipe]:
     ]
 
 
+def relative_bias(op: Op) -> list[Recipe]:
+    """One recipe for w -> y."""
+    a, size = op.attrs, op.writes[0].size
+    numbers = np.int64(size), *(int32(n) for n in (a.side, a.heads, a.down, a.across, a.shift)), np.float32(a.hidden)
+    return [plain(Launch("gather", "relative_bias", (Read(0), Write(0), *numbers), over(size)))]
+
+
+def relative_sums(op: Op) -> list[Recipe]:
+    """One recipe for dy -> dw. A block has a sum."""
+    a, size = op.attrs, op.writes[0].size
+    numbers = np.int64(size), *(int32(n) for n in (a.side, a.heads, a.down * a.across))
+    return [plain(Launch("gather", "relative_sums", (Read(0), Write(0), *numbers), min(size, MOST_BLOCKS)))]
+
+
 KINDS = {
     "im2col.forward": windows,
     "im2col.backward": windows,
     "batch_reindex.forward": rows,
     "batch_reindex.backward": sums,
+    "relative_bias.forward": relative_bias,
+    "relative_bias.backward": relative_sums,
 }

@@ -1,4 +1,4 @@
-"""Crop, Permute, Tile, and other moves of elements (kernels/move.cu)."""
+"""Crop, Permute, Tile, Roll, and other moves of elements (kernels/move.cu)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,16 @@ def tile_backward(op: Op) -> list[Recipe]:
     return [plain(Launch("move", "tiles", (Read(0), Write(0), *numbers), over(dx.size)))]
 
 
+def roll(op: Op) -> list[Recipe]:
+    """One recipe for x -> y. The axis with all axes inside it is a run of memory."""
+    (x,), axes, a = op.reads, order(len(op.reads[0].shape)), op.attrs
+    width = math.prod(x.shape[i] for i in axes[axes.index(a.axis) :])
+    numbers = (np.int64(n) for n in (x.size, width, width // x.shape[a.axis] * a.shift))
+    return [plain(Launch("move", "roll", (Read(0), Write(0), *numbers), over(x.size)))]
+
+
 KINDS = {
     **dict.fromkeys(("crop.forward", "crop.backward", "permute.forward", "permute.backward", "tile.forward"), moved),
     "tile.backward": tile_backward,
+    "roll.forward": roll,
 }

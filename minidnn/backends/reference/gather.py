@@ -1,8 +1,11 @@
-"""Windows as columns, and rows by their numbers: Im2col, BatchReindex."""
+"""Windows as columns, rows by their numbers, and by how far two places are apart: Im2col, BatchReindex,
+RelativePositionBias."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from minidnn.layers.relative_position_bias import apart, hidden
 
 
 def im2col(a, reads, writes):
@@ -59,9 +62,28 @@ def row_numbers(index, rows):
     return index
 
 
+def relative_bias(a, reads, writes):
+    """w -> y: for each window and head (T, T), the rows of w by how far queries and keys are apart."""
+    (w,), (y,) = reads, writes
+    each = y.reshape(a.down, a.across, a.heads, *y.shape[1:])
+    each[...] = w[apart(a)].transpose(2, 0, 1)
+    if a.shift:
+        each += np.where(hidden(a), y.dtype.type(a.hidden), y.dtype.type(0))[:, :, None]
+
+
+def relative_bias_backward(a, reads, writes):
+    """dy -> dw: the sums of the numbers whose queries and keys are equally far apart, of all windows."""
+    (dy,), (dw,) = reads, writes
+    sums = dy.reshape(-1, a.heads, *dy.shape[1:]).sum(0)
+    dw[...] = 0
+    np.add.at(dw, apart(a), sums.transpose(1, 2, 0))
+
+
 KINDS = {
     "im2col.forward": im2col,
     "im2col.backward": im2col_backward,
     "batch_reindex.forward": forward,
     "batch_reindex.backward": backward,
+    "relative_bias.forward": relative_bias,
+    "relative_bias.backward": relative_bias_backward,
 }

@@ -1,6 +1,8 @@
-"""Boxes, axes in another order, tiles: Crop, Permute, Tile."""
+"""Boxes, axes in another order, tiles, elements moved in a circle: Crop, Permute, Tile, Roll."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from minidnn.backends.reference.join import part
 
@@ -48,6 +50,11 @@ def tiles(a, y):
     return [part(y, a.axis, i * length, length) for i in range(a.tiles)]
 
 
+def roll(a, reads, writes):
+    """x -> y: place i of x is place i + shift of y, beyond the end from the begin on."""
+    writes[0][...] = np.roll(reads[0], a.shift, a.axis)
+
+
 KINDS = {
     "crop.forward": crop_forward,
     "crop.backward": crop_backward,
@@ -55,4 +62,5 @@ KINDS = {
     "permute.backward": permute,
     "tile.forward": tile_forward,
     "tile.backward": tile_backward,
+    "roll.forward": roll,
 }

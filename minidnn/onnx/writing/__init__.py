@@ -64,9 +64,7 @@ def model(net: Net, weights: Mapping[str, np.ndarray], opset: int | None = None)
     for node in used:
         for blob in node.tops:
             writer.names[blob] = blob.tensor.name
-        if node.parameters and not node.bottoms:  # a Parameter
-            writer.names[node.tops[0]] = writer.initializer(node, "blob")
-        if len(node.bottoms) and node.layer.type not in EXPORTED:
+        if not node.layer.inputs and node.layer.type not in EXPORTED:
             problems.append(f"{node.place}: layer {node.name!r}: ONNX has no operator for {node.layer.type}")
     for node in used:
         follower = _scale_behind(node)
@@ -76,10 +74,10 @@ def model(net: Net, weights: Mapping[str, np.ndarray], opset: int | None = None)
         raise NotExported("\n".join(problems))
     done = {follower.name for follower in writer.scaled.values()}
     for node in used:
-        if node.bottoms and node.name not in done:
+        if not node.layer.inputs and node.name not in done:
             EXPORTED[node.layer.type](writer, node)
     inside = {id(node) for node in used}
-    sources = [b for node in used if not node.bottoms and not node.parameters for b in node.tops]
+    sources = [b for node in used if node.layer.inputs for b in node.tops]
     inputs = [b for b in sources if b.tensor.role is not Role.LABEL or any(id(c) in inside for c in b.consumers)]
     ends = [b for n in used if n.bottoms for b in n.tops if not any(id(c) in inside for c in b.consumers)]
     info = o.helper.make_tensor_value_info

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.layers.attention import Attention, AttentionAttrs
+from minidnn.layers.relative_position_bias import RelativePositionBias, apart, hidden
 from minidnn.layers.rotary import RotaryAttrs, RotaryEmbedding
 from minidnn.nets.graph import Node
 from minidnn.onnx.writing.writer import Export, Writer, ints
@@ -122,6 +123,23 @@ def _hidden(w: Writer, node: Node, a: AttentionAttrs) -> str:
     return w.once(name, lambda: w.add("Where", node, [seen, zero, least], [name]))
 
 
+def relative(w: Writer, node: Node) -> None:
+    """Rows of the weights by an index, which layers with equal windows share, as their masks."""
+    assert isinstance(node.layer, RelativePositionBias)
+    (y,), a = w.tops(node), node.layer.attrs()
+    places, windows = a.side**2, a.down * a.across
+    index = w.shared(f"apart.{a.side}", apart(a).reshape(-1))
+    w.add("Gather", node, [w.initializer(node, "w"), index], [f"{y}.rows"], axis=0)
+    w.add("Transpose", node, [f"{y}.rows"], [f"{y}.heads"], perm=[1, 0])
+    whole = ints(w, node, "heads", [a.heads, places, places])
+    w.add("Reshape", node, [f"{y}.heads", whole], [f"{y}.each" if a.shift else y])
+    if a.shift:
+        mask = np.where(hidden(a), np.float32(a.hidden), np.float32(0)).reshape(windows, 1, places, places)
+        name = w.shared(f"mask.{a.side}.{a.down}.{a.across}.{a.shift}", mask)
+        w.add("Add", node, [f"{y}.each", name], [f"{y}.windows"])
+        w.add("Reshape", node, [f"{y}.windows", ints(w, node, "all", [-1, places, places])], [y])
+
+
 def rotary(w: Writer, node: Node) -> None:
     assert isinstance(node.layer, RotaryEmbedding)
     (y,), a, (x,) = w.tops(node), node.layer.attrs(node.bottoms[0].tensor.shape), w.bottoms(node)
@@ -179,4 +197,6 @@ def _places(w: Writer, node: Node, x: str, a: RotaryAttrs) -> str:
     return w.once(name, made)
 
 
-EXPORTED: dict[str, Export] = {"Attention": attention, "RotaryEmbedding": rotary}
+EXPORTED: dict[str, Export] = {
+    "Attention": attention, "RotaryEmbedding": rotary, "RelativePositionBias": relative,
+}  # fmt: skip

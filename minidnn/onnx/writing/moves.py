@@ -59,6 +59,26 @@ def tile(w: Writer, node: Node) -> None:
     w.add("Tile", node, [*w.bottoms(node), ints(w, node, "times", times)], w.tops(node))
 
 
+def roll(w: Writer, node: Node) -> None:
+    """The end of the axis, then what is before it."""
+    (x,), (y,), p, shape = w.bottoms(node), w.tops(node), node.layer.param, node.bottoms[0].tensor.shape
+    axis = p.axis % len(shape)
+    if axis == 0:
+        raise NotExported(f"{node.place}: layer {node.name!r}: a Roll over the batch has no free batch")
+    end = p.shift % shape[axis]
+    if not end:
+        w.add("Identity", node, [x], [y])
+        return
+    sizes = ints(w, node, "parts", [shape[axis] - end, end])
+    w.add("Split", node, [x, sizes], [f"{y}.first", f"{y}.last"], axis=axis)
+    w.add("Concat", node, [f"{y}.last", f"{y}.first"], [y], axis=axis)
+
+
+def parameter(w: Writer, node: Node) -> None:
+    """The top is an initializer."""
+    w.names[node.tops[0]] = w.initializer(node, "blob")
+
+
 def split(w: Writer, node: Node) -> None:
     for top in w.tops(node):
         w.add("Identity", node, w.bottoms(node), [top])
@@ -85,5 +105,6 @@ def upsample(w: Writer, node: Node) -> None:
 
 EXPORTED: dict[str, Export] = {
     "Pooling": pooling, "Pad": pad, "Concat": concat, "Flatten": to_shape, "Reshape": to_shape, "Slice": slice_,
-    "Permute": permute, "Tile": tile, "Split": split, "Reduction": reduction, "Upsample": upsample,
+    "Parameter": parameter, "Permute": permute, "Roll": roll, "Tile": tile, "Split": split, "Reduction": reduction,
+    "Upsample": upsample,
 }  # fmt: skip

@@ -25,7 +25,7 @@ formats.usable("bfloat16")
 EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 RELU = attrs(negative_slope=0.0, saved="y")
 CONVOLUTION = attrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=1)
-NETS = ["chain", "residual", "inception", "nested", "lenet", "attention", "blocks", "decoder"]
+NETS = ["chain", "residual", "inception", "nested", "lenet", "attention", "blocks", "decoder", "windows"]
 LONG = [pytest.mark.slow, pytest.mark.extended]
 SMALL = 1 << 14  # bytes of a block, so that small examples have several
 MOST = 1 << 15  # elements of an example that is quick

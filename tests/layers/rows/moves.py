@@ -73,6 +73,10 @@ ROWS = {
         ["permute.forward: x0 -> y0", "permute.backward: dy0 -> dx0"],
         lambda x, p: x.permute(2, 0, 1, 3),
     ),
+    "roll": Row(
+        "type: Roll, bottom: a, top: b, roll_param: {axis: -2, shift: -3}", [IMAGE], [IMAGE],
+        ["roll.forward: x0 -> y0", "roll.forward: dy0 -> dx0"], lambda x, p: x.roll(-3, 2),
+    ),
     "tile": Row(
         "type: Tile, bottom: a, top: b, tile_param: {tiles: 3}", [IMAGE], [(2, 12, 7, 5)],
         ["tile.forward: x0 -> y0", "tile.backward: dy0 -> dx0"],
@@ -183,6 +187,13 @@ def batch_reindex(random):
                torch=lambda x, index, p: x[index.long()], labels=(1,), classes=shape[0])  # fmt: skip
 
 
+def roll(random):
+    shape, shift = any_shape(random), int(random.integers(-9, 9))
+    axis = int(random.integers(len(shape)))
+    text = f"type: Roll, bottom: a, top: b, roll_param: {{axis: {axis}, shift: {shift}}}"
+    return Row(text, [shape], torch=lambda x, p: x.roll(shift, axis))
+
+
 RANDOM = {
     "Slice": cut,
     "Crop": crop,
@@ -190,6 +201,7 @@ RANDOM = {
     "Reshape": reshape,
     "Permute": permute,
     "Tile": tile,
+    "Roll": roll,
     "ClassToken": class_token,
     "Im2col": im2col,
     "BatchReindex": batch_reindex,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from minidnn.layers.relative_position_bias import RelativeBiasAttrs
 from minidnn.program import Slice
 from tests.support.op_examples.maker import Example, Maker, attrs
 
@@ -77,9 +78,23 @@ def moves(m: Maker) -> Iterator[Example]:
         yield m.example("tile.forward", [m.normal(*shape)], [tuple(y)], a, note=f"axis {axis}", exact=True)
         yield m.example("tile.backward", [m.normal(*y)], [shape], a, note=f"axis {axis}")
 
+    for shape, axis, shift in [
+        ((2, 3, 4, 5), 1, 2), ((2, 3, 4, 5), 2, 0), ((2, 3, 4, 5), 3, 4), ((2, 3, 4, 5), 0, 1), ((9, 7), 1, 3),
+        ((5,), 0, 4), ((3, 4, 5, 2, 3), 2, 1), ((2, 56, 56 * 24), 1, 3), ((40, 56, 24), 1, 53),
+    ]:  # fmt: skip
+        a = attrs(axis=axis, shift=shift)
+        yield m.example("roll.forward", [m.normal(*shape)], [shape], a, note=f"{axis} by {shift}", exact=True)
+
 
 def gathers(m: Maker) -> Iterator[Example]:
-    """Windows as columns, rows by their numbers."""
+    """Windows as columns, rows by their numbers, and by how far two places are apart."""
+    for a in [
+        RelativeBiasAttrs(1, 1), RelativeBiasAttrs(3, 2), RelativeBiasAttrs(4, 3, 2, 3, 1),
+        RelativeBiasAttrs(7, 3, 4, 4, 3), RelativeBiasAttrs(2, 5, 1, 1, 1),
+    ]:  # fmt: skip
+        w, y = m.normal((2 * a.side - 1) ** 2, a.heads), (a.down * a.across * a.heads, a.side**2, a.side**2)
+        yield m.example("relative_bias.forward", [w], [y], a, exact=True)
+        yield m.example("relative_bias.backward", [m.normal(*y)], [w.shape], a)
     for shape, k, s, p, d in [
         ((2, 3, 9, 11), (3, 2), (2, 3), (1, 0), (1, 2)), ((1, 1, 1, 1), (1, 1), (1, 1), (0, 0), (1, 1)),
         ((2, 5, 4, 4), (3, 3), (1, 1), (2, 2), (2, 2)), ((2, 2, 7, 3), (2, 1), (3, 2), (0, 1), (1, 1)),

@@ -104,3 +104,50 @@ int64_t gather_sums(const Rows *g, const int32_t *index, const float *dy, float 
     }
     return 0;
 }
+
+/* Windows of side x side places, for which a table has a row for each way from place to place, down and across. */
+typedef struct {
+    int64_t side, heads, down, across;
+    int64_t shift; /* of the last window of a row or column, so many places come from the map's other end; 0: none */
+    int64_t threads;
+    float hidden; /* what is added to a pair that comes from two ends */
+} Relative;
+MIRRORED(gather_relative, Relative)
+
+/* The bias of each window and head, for each query and key. */
+void gather_relative(const Relative *g, const float *w, float *y) {
+    const int64_t side = g->side, places = side * side, edge = side - g->shift;
+    const int64_t rows = g->down * g->across * g->heads * places;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (rows * places > ALONE)
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t query = i % places, head = i / places % g->heads, window = i / places / g->heads;
+        const int64_t low = query / side, right = query % side;
+        const int last_row = g->shift && window / g->across == g->down - 1;
+        const int last_column = g->shift && window % g->across == g->across - 1;
+        float *to = y + i * places;
+        for (int64_t k = 0; k < side; k++)
+            for (int64_t l = 0; l < side; l++) {
+                const int64_t row = (low - k + side - 1) * (2 * side - 1) + right - l + side - 1;
+                const int hides = (last_row && (low >= edge) != (k >= edge)) ||
+                                  (last_column && (right >= edge) != (l >= edge));
+                to[k * side + l] = w[row * g->heads + head] + (hides ? g->hidden : 0);
+            }
+    }
+}
+
+/* Each row's sum over the pairs that are so far apart, of all windows. */
+void gather_relative_sums(const Relative *g, const float *dy, float *dw) {
+    const int64_t side = g->side, places = side * side, ways = 2 * side - 1, windows = g->down * g->across;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (windows * g->heads * places * places > ALONE)
+    for (int64_t i = 0; i < ways * ways * g->heads; i++) {
+        const int64_t head = i % g->heads, down = i / g->heads / ways - side + 1, across = i / g->heads % ways - side + 1;
+        double sum = 0;
+        for (int64_t n = 0; n < windows; n++) {
+            const float *from = dy + (n * g->heads + head) * places * places;
+            for (int64_t k = down < 0 ? 0 : down; k < side && k - down < side; k++)
+                for (int64_t l = across < 0 ? 0 : across; l < side && l - across < side; l++)
+                    sum += from[(k * side + l) * places + (k - down) * side + l - across];
+        }
+        dw[i] = (float)sum;
+    }
+}

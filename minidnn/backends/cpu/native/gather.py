@@ -1,4 +1,4 @@
-"""Im2col and BatchReindex (gather.c)."""
+"""Im2col, BatchReindex and RelativePositionBias (gather.c)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ class Rows(Mirrored):
     twin = "gather_rows"
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "chosen", "width", "threads"))
+
+
+class Relative(Mirrored):
+    twin = "gather_relative"
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("side", "heads", "down", "across", "shift", "threads")),
+        ("hidden", ctypes.c_float),
+    )
 
 
 def windows(native: Native, op: Op) -> list[Recipe]:
@@ -63,9 +72,23 @@ def rows(native: Native, op: Op) -> list[Recipe]:
     return [plain(bind, NAME)]
 
 
+def relative_bias(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for w -> y, or for dy -> dw."""
+    a = op.attrs
+    g = Relative(a.side, a.heads, a.down, a.across, a.shift, native.threads, a.hidden)
+    run = native.function("gather_relative_sums" if op.kind.endswith(".backward") else "gather_relative")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        return [bound(run, g, address(reads[0]), address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
 FIRST = {
     "im2col.forward": windows,
     "im2col.backward": windows,
     "batch_reindex.forward": rows,
     "batch_reindex.backward": rows,
+    "relative_bias.forward": relative_bias,
+    "relative_bias.backward": relative_bias,
 }

@@ -1,4 +1,4 @@
-/* Moves of elements: boxes, axes in another order, tiles. backends/moves.py describes a move as loops over the target,
+/* Moves of elements: boxes, axes in another order, tiles, a circle. backends/moves.py describes a move as loops over the target,
  * whose elements follow each other in memory. */
 #include "mirrored.h"
 #include "pieces.h"
@@ -128,4 +128,20 @@ void move_tiles(const Tiles *g, const float *dy, float *dx) {
     for (int64_t r = 0; r < g->rows; r += at_once)
         for (int64_t row = r; row < at_most(g->rows, r + at_once); row++)
             added(width, tiles, dy + row * tiles * width, dx + row * width);
+}
+
+typedef struct {
+    int64_t rows, width, by, threads;
+} Roll;
+MIRRORED(move_roll, Roll)
+
+/* Each row moved by so many places, in a circle. */
+void move_roll(const Roll *g, const float *x, float *y) {
+    const int64_t width = g->width, rest = width - g->by, at_once = up(PIECE, width) / width;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * width > ALONE)
+    for (int64_t r = 0; r < g->rows; r += at_once)
+        for (int64_t row = r; row < at_most(g->rows, r + at_once); row++) {
+            copy_run(rest, x + row * width, 0, y + row * width + g->by);
+            copy_run(g->by, x + row * width + rest, 0, y + row * width);
+        }
 }

@@ -1,4 +1,4 @@
-"""Crop, Permute and Tile (move.c)."""
+"""Crop, Permute, Tile and Roll (move.c)."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class Tiles(Mirrored):
     _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "width", "tiles", "threads"))
 
 
+class Turned(Mirrored):
+    twin = "move_roll"
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "width", "by", "threads"))
+
+
 def moved(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x -> y, of float32 or int32."""
     return [by_loops(native, move(op), op.writes[0].size)]
@@ -64,7 +70,21 @@ def tile_backward(native: Native, op: Op) -> list[Recipe]:
     return [plain(bind, NAME)]
 
 
+def roll(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x -> y, of float32 or int32. The axis with all axes inside it is a run of memory."""
+    (x,), axes, a = op.reads, order(len(op.reads[0].shape)), op.attrs
+    width = math.prod(x.shape[i] for i in axes[axes.index(a.axis) :])
+    g = Turned(x.size // width, width, width // x.shape[a.axis] * a.shift, native.threads)
+    run = native.function("move_roll")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        return [bound(run, g, address(reads[0]), address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
 FIRST = {
     **dict.fromkeys(("crop.forward", "crop.backward", "permute.forward", "permute.backward", "tile.forward"), moved),
     "tile.backward": tile_backward,
+    "roll.forward": roll,
 }

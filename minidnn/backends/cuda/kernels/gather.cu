@@ -1,4 +1,5 @@
-// Windows as columns (Im2col), and rows by their numbers (BatchReindex).
+// Windows as columns (Im2col), rows by their numbers (BatchReindex), and by how far two places are apart
+// (RelativePositionBias).
 
 #include "common.cuh"
 
@@ -84,5 +85,47 @@ extern "C" __global__ void __launch_bounds__(256) sums(const int* index, const T
             __syncthreads();
         }
         if (column < width) store(dx, number * width + column, sum);
+    }
+}
+
+// A bias for pairs of places of windows: y is window, head, query, key; of w, a row is for each way down and across.
+extern "C" __global__ void relative_bias(const T* w, T* y, int64 n, int side, int heads, int down, int across, int shift,
+                                         float hidden) {
+    int places = side * side;
+    for (int64 i = first(); i < n; i += step()) {
+        int64 line = quotient(i, places), plane = quotient(line, places), window = quotient(plane, heads);
+        int key = (int)remainder(i, places, line), query = (int)remainder(line, places, plane);
+        int q_down = query / side, q_across = query % side, k_down = key / side, k_across = key % side;
+        int row = (q_down - k_down + side - 1) * (2 * side - 1) + q_across - k_across + side - 1, edge = side - shift;
+        bool low = shift && window / across == down - 1, right = shift && window % across == across - 1;
+        bool hides = (low && (q_down >= edge) != (k_down >= edge)) || (right && (q_across >= edge) != (k_across >= edge));
+        store(y, i, load(w, row * heads + remainder(plane, heads, window)) + (hides ? hidden : 0.0f));
+    }
+}
+
+// dw: a block adds up all pairs, of all windows, that are as far apart as its row says.
+extern "C" __global__ void __launch_bounds__(256) relative_sums(const T* dy, T* dw, int64 n, int side,
+                                                                int heads, int windows) {
+    __shared__ float part[GATHER_BLOCK];
+    int t = threadIdx.x, places = side * side;
+    for (int64 i = blockIdx.x; i < n; i += gridDim.x) {
+        int row = (int)quotient(i, heads), head = (int)remainder(i, heads, row);
+        int away = row / (2 * side - 1) - side + 1, aside = row % (2 * side - 1) - side + 1;
+        int high = side - (away < 0 ? -away : away), wide = side - (aside < 0 ? -aside : aside);
+        float sum = 0;
+        for (int64 k = t; k < (int64)windows * high * wide; k += GATHER_BLOCK) {
+            int64 line = quotient(k, wide), window = quotient(line, high);
+            int q_down = (int)remainder(line, high, window) + (away > 0 ? away : 0);
+            int q_across = (int)remainder(k, wide, line) + (aside > 0 ? aside : 0);
+            int query = q_down * side + q_across, key = (q_down - away) * side + q_across - aside;
+            sum += load(dy, ((window * heads + head) * places + query) * places + key);
+        }
+        part[t] = sum;
+        for (int half = GATHER_BLOCK / 2; half; half /= 2) {
+            __syncthreads();
+            if (t < half) part[t] += part[t + half];
+        }
+        if (t == 0) store(dw, i, part[0]);
+        __syncthreads();
     }
 }

@@ -1,4 +1,4 @@
-// Moves of elements: boxes, axes in another order, tiles, other shapes. backends/moves.py describes a move as loops
+// Moves of elements: boxes, axes in another order, tiles, a circle, other shapes. backends/moves.py describes a move as loops
 // over the target, whose elements follow each other in memory.
 
 #include "common.cuh"
@@ -71,5 +71,13 @@ extern "C" __global__ void tiles(const T* dy, T* dx, int64 n, int64 width, int64
         float sum = load(dy, at);
         for (int64 t = 1; t < count; t++) sum += load(dy, at + t * width);
         store(dx, i, sum);
+    }
+}
+
+// Each row, of `width` values, moved by `by` places in a circle.
+extern "C" __global__ void roll(const T* x, T* y, int64 n, int64 width, int64 by) {
+    for (int64 i = first(); i < n; i += step()) {
+        int64 row = over(i, width), at = i - row * width;
+        store(y, i, load(x, i + (at < by ? width - by : -by)));
     }
 }
