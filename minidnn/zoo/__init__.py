@@ -30,6 +30,7 @@ from minidnn.zoo.pieces import NoSuchModel
 from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, resnet, superneurons_resnet
 from minidnn.zoo.segmentation import FCN32s, UNet
 from minidnn.zoo.squeezenet import SqueezeNet
+from minidnn.zoo.swin import SwinBase, SwinSmall, SwinTiny
 from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
 from minidnn.zoo.vit import ViTBase, ViTLarge, ViTS, ViTSmall
 from minidnn.zoo.wide_resnet import wide_resnet
@@ -55,7 +56,8 @@ WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
     SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
-    ViTS, ViTBase, ViTLarge, ConvNeXtTiny, ConvNeXtSmall, ConvNeXtBase, ConvNeXtLarge, DDPM,
+    ViTS, ViTBase, ViTLarge, ConvNeXtTiny, ConvNeXtSmall, ConvNeXtBase, ConvNeXtLarge, SwinTiny,
+    SwinSmall, SwinBase, DDPM,
     BertBase, BertLarge, GPT2, GPT2Medium, GPT2Large, GPT2XL, Llama, Llama8B,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name

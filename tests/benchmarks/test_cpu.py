@@ -96,9 +96,10 @@ class Norms(Net):
     [
         lambda: zoo.MADE["vit_b"](batch=2, size=32, width=24, blocks=2, heads=2),
         lambda: zoo.MADE["convnext_tiny"](batch=2, size=64, depths=(1, 1, 2, 1), width=8),
+        lambda: zoo.MADE["swin_t"](batch=2, size=32, depths=(2, 2), width=8, heads=(2, 4), window=4),
         Norms,
     ],
-    ids=["vit", "convnext", "norms"],
+    ids=["vit", "convnext", "swin", "norms"],
 )
 @pytest.mark.peer("torch")
 def test_loss_and_gradients_are_its(torch, make):

@@ -10,6 +10,7 @@ from minidnn.layers.fillers import fill
 from minidnn.programs.autodiff import differentiate
 from minidnn.zoo.bert import BertBase
 from minidnn.zoo.diffusion import DDPM
+from minidnn.zoo.swin import SwinTiny
 from tests.support import peers
 from tests.support.interpret import run
 
@@ -132,6 +133,66 @@ def test_bert_has_the_gradients_of_its_published_code():
     loss.backward()
     held = run(program, values, "float64")
     held["loss.b.grad"] = held["loss.db"]  # which forward writes
+    assert held["loss.y"][0] == pytest.approx(loss.item(), rel=1e-9)
+    agree(held, learned)
+
+
+# ---- Swin
+
+
+@pytest.mark.peer("transformers")
+@pytest.mark.parametrize(
+    ("width", "depths", "heads", "count"),
+    [
+        (96, (2, 2, 6, 2), (3, 6, 12, 24), 28_288_354), (96, (2, 2, 18, 2), (3, 6, 12, 24), 49_606_258),
+        (128, (2, 2, 18, 2), (4, 8, 16, 32), 87_768_224),
+    ],
+)  # fmt: skip
+def test_swin_s_published_counts(width, depths, heads, count):
+    with peers.torch.device("meta"):
+        made = swin(224, width, depths, heads, 7, 1000)
+    assert sum(p.numel() for p in made.parameters()) == count
+
+
+def swin(size, width, depths, heads, window, classes):
+    from transformers import SwinConfig, SwinForImageClassification
+
+    config = SwinConfig(
+        image_size=size, embed_dim=width, depths=list(depths), num_heads=list(heads), window_size=window,
+        num_labels=classes, drop_path_rate=0.0,
+    )  # fmt: skip
+    return SwinForImageClassification(config)
+
+
+@pytest.mark.peer("transformers")
+def test_swin_has_the_gradients_of_its_published_code():
+    """With shifted windows on maps of 2 x 2 windows, and windows that are a whole map."""
+    sizes = {"size": 32, "depths": (2, 2), "width": 8, "heads": (2, 4), "window": 4}
+    program = differentiate(SwinTiny(batch=3, skipped=0.0, **sizes).graph("TRAIN"))
+    random = np.random.default_rng(2)
+    image, label = random.standard_normal((3, 3, 32, 32)), random.integers(0, 1000, 3).astype(np.int32)
+    values = drawn(program, data=image, label=label)
+    module = swin(32, 8, (2, 2), (2, 4), 4, 1000).double()
+    names = pair("embed", "swin.embeddings.patch_embeddings.projection") | pair("embed/norm", "swin.embeddings.norm")
+    names |= pair("norm", "swin.layernorm") | pair("head", "classifier")
+    merge = "swin.encoder.layers.0.downsample"
+    names |= pair("merge2/norm", f"{merge}.norm") | {"merge2.w": f"{merge}.reduction.weight"}
+    for stage, i in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        ours, theirs = f"stage{stage}/block{i}", f"swin.encoder.layers.{stage - 1}.blocks.{i - 1}"
+        parts = {
+            "norm1": "layernorm_before", "out": "attention.o_proj", "norm2": "layernorm_after", "mlp1": "mlp.fc1",
+            "mlp2": "mlp.fc2",
+        }  # fmt: skip
+        names |= {k: v for part, name in parts.items() for k, v in pair(f"{ours}/{part}", f"{theirs}.{name}").items()}
+        names[f"{ours}/bias.w"] = f"{theirs}.attention.relative_position_bias.relative_position_bias_table"
+        self = [f"{theirs}.attention.{part}_proj" for part in "qkv"]
+        names |= thirds(values, f"{ours}/qkv", self)
+    learned = assign(module, values, names)
+    assert {name for name, _ in module.named_parameters()} == set(names.values())
+    given = peers.torch.tensor(image), peers.torch.tensor(label).long()
+    loss = module(pixel_values=given[0], labels=given[1]).loss
+    loss.backward()
+    held = run(program, values, "float64")
     assert held["loss.y"][0] == pytest.approx(loss.item(), rel=1e-9)
     agree(held, learned)
 

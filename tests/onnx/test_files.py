@@ -17,6 +17,7 @@ from minidnn.nets.net import Net
 from minidnn.nets.scores import with_scores
 from minidnn.onnx import InvalidModel, NotExported, read, write
 from minidnn.onnx.package import NoOnnx
+from minidnn.zoo.swin import SwinTiny
 
 MIXED = """
 name: mixed
@@ -178,6 +179,22 @@ def test_a_learned_bias_of_attention_goes_and_comes_back(shape, fields, opset, t
     made = onnx.load(tmp_path / "it.onnx").graph
     assert [i.name for i in made.input] == ["x0", "x1"] and "bias.blob" in [i.name for i in made.initializer]
     agree(net, x, tmp_path / "it.onnx", weights)
+
+
+@pytest.mark.parametrize("opset", [None, 17])
+def test_shifted_windows_go_and_come_back(opset, tmp_path):
+    net = SwinTiny(batch=3, size=32, depths=(2, 2), width=8, heads=(2, 4), window=4)
+    weights = weights_of(net)
+    x = {"data": np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)}
+    write(net, weights, tmp_path / "it.onnx", opset)
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (the extra `onnx-test`)")
+    want = outputs(net, weights, x)["head"]
+    assert np.abs(ort.InferenceSession(str(tmp_path / "it.onnx")).run(None, x)[0] - want).max() < 1e-4 * abs(want).max()
+    again, found = read(tmp_path / "it.onnx", batch=3)
+    (got,) = outputs(again, found, x).values()
+    assert np.abs(got - want).max() < 1e-4 * abs(want).max()
+    made = onnx.load(tmp_path / "it.onnx").graph
+    assert [w.name for w in made.initializer if w.name.startswith(("apart", "mask"))] == ["apart.4", "mask.4.2.2.2"]
 
 
 def test_the_head_of_a_loss_goes_as_an_inner_product(tmp_path):
