@@ -78,6 +78,19 @@ def test_cuda_trains_it_in_every_format(format):
         assert np.abs(want[name] - theirs[name]).max() <= off * np.abs(theirs[name]).max(), name
 
 
+@pytest.mark.extended
+@pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
+@pytest.mark.parametrize("net", ["decoder", "windows"])
+def test_cuda_trains_the_biases_of_attention(net):
+    """As the reference does, under any policy."""
+    want, got = (train_on_cuda(net, "float32", policy) for policy in ("baseline:m", "vdnn_all:m"))
+    assert [name for name in want if want[name].tobytes() != got[name].tobytes()] == []
+    theirs = train_on_cuda(net, "float32", "baseline:m", "reference")
+    for name in {"decoder": ("places/blob", "windows/blob", "loss/b"), "windows": ("bias/w",)}[net]:
+        assert np.abs(want[name] - theirs[name]).max() <= 1e-3 * np.abs(theirs[name]).max(), name
+        assert theirs[name].any()
+
+
 def test_written_in_python_it_is_the_same_net():
     made = minidnn.load(NET_FILES / "attention.yaml")
     namespace = {}

@@ -59,9 +59,9 @@ def held_out():
     return random.standard_normal((12, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 12).astype(np.int32)
 
 
-def train_on_cuda(net: str, format: str, policy: str) -> dict[str, np.ndarray]:
-    """The values after STEPS steps of `train`'s data, on an imitation of CUDA."""
+def train_on_cuda(net: str, format: str, policy: str, device: str = "") -> dict[str, np.ndarray]:
+    """The values after STEPS steps of `train`'s data, on an imitation of CUDA, or else on this device."""
     options = dict(policy=policy, format=format, seed=3, data=noise(), base_lr=0.02, momentum=0.9, max_iter=STEPS)
-    with minidnn.Solver(loaded(NET_FILES / f"{net}.yaml"), device=fake_device(), **options) as solver:
+    with minidnn.Solver(loaded(NET_FILES / f"{net}.yaml"), device=device or fake_device(), **options) as solver:
         solver.step(STEPS)
         return {name: array.copy() for name, array in solver.values().items()}
