@@ -66,6 +66,7 @@ OTHERS = {  # folder -> its files that are no family's
         "reduction",
         "rows",
         "runtime",
+        "slices",
         "tensor_cores",
     },
 }
