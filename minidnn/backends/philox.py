@@ -60,6 +60,6 @@ def threshold(ratio: float) -> int:
     return int(ratio * 2**32)
 
 
-def keep_mask(shape: tuple[int, ...], ratio: float, seed: int, iteration: int, key: int) -> np.ndarray:
-    """The elements that dropout keeps: bool of `shape`, True where kept."""
-    return (words(int(np.prod(shape)), seed, iteration, key) >= threshold(ratio)).reshape(shape)
+def keep_mask(shape: tuple[int, ...], ratio: float, seed: int, iteration: int, key: int, first: int = 0) -> np.ndarray:
+    """The elements that dropout keeps: bool of `shape`, True where kept. first: the block that they begin with"""
+    return (words(int(np.prod(shape)), seed, iteration, key, first) >= threshold(ratio)).reshape(shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minidnn.layers.base import Layer, Shape, Site
 from minidnn.program import Op
@@ -19,6 +19,7 @@ class DropoutAttrs:
     ratio: float
     seed: int
     key: int  # from the layer's name, so that two layers draw different numbers
+    block: int = field(default=0, repr=False)  # of random numbers, with which x begins; costs do not depend on it
 
 
 class Dropout(Layer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minidnn.layers.base import Layer, Shape, ShapeError, Site, text
 from minidnn.program import Op
@@ -12,7 +12,7 @@ from minidnn.program import Op
 @dataclass(frozen=True)
 class RotaryAttrs:
     """The first `heads` heads of `depth` numbers are turned, of `tokens` tokens of `width` numbers each. Pair i of a
-    head at place p is turned by p * base^(-2 i / depth)."""
+    head at place p is turned by p * base^(-2 i / depth). The first token's place is `first`, unless they are told."""
 
     tokens: int
     width: int
@@ -20,6 +20,7 @@ class RotaryAttrs:
     depth: int
     base: float = 10000.0
     interleaved: bool = False
+    first: int = field(default=0, repr=False)  # not 0 in parts; costs do not depend on it
 
 
 class RotaryEmbedding(Layer):

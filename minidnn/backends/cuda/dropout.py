@@ -35,7 +35,7 @@ def _stream(op: Op) -> tuple[Argument, ...]:
     a = op.attrs
     low, high = a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF
     words = (np.uint32(v) for v in (a.key & 0xFFFFFFFF, low, high, philox.threshold(a.ratio)))
-    return *words, np.float32(1 / (1 - a.ratio))
+    return np.int64(a.block), *words, np.float32(1 / (1 - a.ratio))
 
 
 KINDS = {"dropout.forward": dropout, "dropout.backward": dropout, "dropout.factors": factors}

@@ -11,7 +11,7 @@ def dropout(a, reads, writes):
     """x, iteration int64 (1,) -> y. Forward and backward are the same, because the mask is a function of seed, key,
     iteration and position (backends/philox.py)."""
     (x, iteration), (y,) = reads, writes
-    keep = keep_mask(x.shape, a.ratio, a.seed, int(iteration[0]), a.key)
+    keep = keep_mask(x.shape, a.ratio, a.seed, int(iteration[0]), a.key, a.block)
     y[...] = np.where(keep, x * x.dtype.type(1 / (1 - a.ratio)), 0)
 
 

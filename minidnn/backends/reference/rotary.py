@@ -7,7 +7,7 @@ import numpy as np
 
 def turn(a, x, y, sign, places=None):
     """y is x with each pair (u, v) turned to (u cos - v sin, v cos + u sin); sign -1 turns back. y may be x."""
-    places = np.arange(a.tokens) if places is None else places
+    places = np.arange(a.first, a.first + a.tokens) if places is None else places
     half, rotated = a.depth // 2, a.heads * a.depth
     angles = places[:, None] * a.base ** (-2 * np.arange(half) / a.depth)
     cos, sin = (f(angles)[:, None].astype(x.dtype) for f in (np.cos, np.sin))

@@ -142,12 +142,17 @@ def _joins(m: Maker) -> Iterator[Example]:
 
 def _dropouts(m: Maker) -> Iterator[Example]:
     for shape in [(1,), (2, 3), (5,), (2, 8, 3, 3), (2, 6, 2, 2), (2, 3, 4), (1, 4, 1, 1), (4, 20, 13, 11)]:
-        for ratio, seed, key in ((0.5, (1 << 40) + 7, 0xFFFFFFFF), (0.999, 0, 0), (0.0, -3, 5)):
+        for ratio, seed, key, block in (
+            (0.5, (1 << 40) + 7, 0xFFFFFFFF, (3 << 32) - 1),
+            (0.999, 0, 0, 0),
+            (0.0, -3, 5, 1),
+        ):
             x, at = m.normal(*shape), np.array([(1 << 31) + 1], np.int64)
-            a = attrs(ratio=ratio, seed=seed, key=key)
+            a = attrs(ratio=ratio, seed=seed, key=key, block=block)
             for kind in ("dropout.forward", "dropout.backward"):
                 yield m.example(kind, [x, at], [shape], a, inplace=[(0, 0)], note=f"ratio {ratio}", exact=True)
         word = int(words(int(np.prod(shape)), 5, 3, 9)[-1])
-        a = attrs(ratio=word / 2**32, seed=5, key=9)  # the last value's random word equals the limit: it is kept
+        # the last value's random word equals the limit: it is kept
+        a = attrs(ratio=word / 2**32, seed=5, key=9, block=0)
         reads = [m.normal(*shape), np.array([3], np.int64)]
         yield m.example("dropout.forward", reads, [shape], a, note="at the limit", exact=True)

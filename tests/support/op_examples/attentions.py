@@ -59,7 +59,8 @@ def cached(m: Maker) -> Iterator[Example]:
 
 def rotations(m: Maker) -> Iterator[Example]:
     for samples, a in [
-        (1, RotaryAttrs(1, 2, 1, 2)), (2, RotaryAttrs(7, 24, 3, 8)), (3, RotaryAttrs(5, 70, 2, 34, interleaved=True)),
+        (1, RotaryAttrs(1, 2, 1, 2)), (2, RotaryAttrs(7, 24, 3, 8, first=9)),
+        (3, RotaryAttrs(5, 70, 2, 34, interleaved=True)),
         (2, RotaryAttrs(130, 100, 1, 64, 500.0)), (2, RotaryAttrs(300, 40, 4, 10, interleaved=True)),
     ]:  # fmt: skip
         x = m.normal(samples, a.tokens, a.width)

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from minidnn.layers.dropout import DropoutAttrs
 from tests.support.op_examples.maker import Example, Maker, attrs
 
 SHAPES = [(3, 5, 6, 7), (4, 13), (2, 16, 5, 5), (1, 1, 1, 1), (2, 3, 4), (70001,), (2, 64, 28, 28)]
@@ -57,9 +58,9 @@ def elementwise(m: Maker) -> Iterator[Example]:
 
 def dropouts(m: Maker) -> Iterator[Example]:
     for shape in [(4, 13), (3, 5, 6, 7), (70001,), (2, 40000), (2, 3, 1, 1)]:
-        for iteration in (0, 7, (1 << 40) + 3):
+        for iteration, block in ((0, 0), (7, (3 << 32) - 1), ((1 << 40) + 3, 5)):
             x, at = m.normal(*shape), np.array([iteration], np.int64)
-            a = attrs(ratio=0.4, seed=5, key=0x12345678)
+            a = DropoutAttrs(0.4, 5, 0x12345678, block)
             note = f"iteration {iteration}"
             yield m.example("dropout.forward", [x, at], [shape], a, inplace=[(0, 0)], note=note)
             yield m.example("dropout.backward", [x, at], [shape], a, inplace=[(0, 0)], note=note)

@@ -6,6 +6,7 @@
 
 typedef struct {
     int64_t n, c, pixels; /* pixels = 1: memory has the elements in logical order */
+    int64_t block;        /* of the stream, with which x begins */
     int64_t threads;
     int64_t format; /* of tensors of 16 bits */
     uint32_t seed_low, seed_high, key;
@@ -16,12 +17,12 @@ MIRRORED(dropout, Geometry)
 
 enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* generated at a time */
 
-/* Words [4 * block, 4 * block + WORDS). */
+/* Words [4 * block, 4 * block + WORDS) of x. */
 static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t *out) {
     uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) {
-        a[i] = (uint32_t)(block + i);
-        b[i] = (uint32_t)((uint64_t)(block + i) >> 32);
+        a[i] = (uint32_t)(g->block + block + i);
+        b[i] = (uint32_t)((uint64_t)(g->block + block + i) >> 32);
     }
     philox(BLOCKS, (Stream){g->seed_low, g->seed_high, g->key, (uint32_t)iteration}, a, b, c, d);
     for (int i = 0; i < BLOCKS; i++) {

@@ -20,7 +20,7 @@ class Geometry(Mirrored):
     twin = "dropout"
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("n", "c", "pixels", "threads", "format")),
+        *((name, ctypes.c_int64) for name in ("n", "c", "pixels", "block", "threads", "format")),
         *((name, ctypes.c_uint32) for name in ("seed_low", "seed_high", "key", "limit")),
         ("scale", ctypes.c_float),
     )
@@ -54,7 +54,8 @@ def factors(native: Native, op: Op) -> list[Recipe]:
 def _geometry(native: Native, op: Op, n: int, c: int, pixels: int) -> Geometry:
     a = op.attrs
     seed = (a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF)
-    return Geometry(n, c, pixels, native.threads, format_of(op), *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio))
+    numbers = *seed, philox.threshold(a.ratio), 1 / (1 - a.ratio)
+    return Geometry(n, c, pixels, a.block, native.threads, format_of(op), *numbers)
 
 
 FIRST = {"dropout.forward": recipes, "dropout.backward": recipes, "dropout.factors": factors}

@@ -8,7 +8,7 @@
 #include "runs.h"
 
 typedef struct {
-    int64_t samples, tokens, width, heads, depth, interleaved, threads;
+    int64_t samples, tokens, first, width, heads, depth, interleaved, threads;
     double base;
     double sign; /* 1: forward, -1: backward */
 } Geometry;
@@ -35,7 +35,7 @@ static void neighbours(int64_t half, const float *x, const float *cosine, const 
     }
 }
 
-/* x -> y, which may be x. The places of tokens: NULL if they count from 0. */
+/* x -> y, which may be x. The places of tokens: NULL if they count from `first`. */
 void rotary(const Geometry *g, const float *x, const int32_t *places, float *y, float *workspace) {
     const int64_t half = g->depth / 2, rotated = g->heads * g->depth;
 #pragma omp parallel num_threads(g->threads) if (g->samples * g->tokens * g->width > ALONE / 4)
@@ -45,7 +45,7 @@ void rotary(const Geometry *g, const float *x, const int32_t *places, float *y, 
 #pragma omp for schedule(static)
         for (int64_t t = 0; t < g->tokens; t++) {
             for (int64_t i = 0; i < half; i++) {
-                const double angle = (places ? places[t] : t) * pow(g->base, -2. * i / g->depth);
+                const double angle = (places ? places[t] : g->first + t) * pow(g->base, -2. * i / g->depth);
                 cosine[i] = (float)cos(angle), sine[i] = (float)(g->sign * sin(angle));
             }
             for (int64_t n = 0; n < g->samples; n++) {

@@ -19,7 +19,7 @@ class Geometry(Mirrored):
     _fields_ = (
         *(
             (name, ctypes.c_int64)
-            for name in ("samples", "tokens", "width", "heads", "depth", "interleaved", "threads")
+            for name in ("samples", "tokens", "first", "width", "heads", "depth", "interleaved", "threads")
         ),
         *((name, ctypes.c_double) for name in ("base", "sign")),
     )
@@ -28,7 +28,7 @@ class Geometry(Mirrored):
 def recipes(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x (places) -> y, or for dy -> dx."""
     a, sign = op.attrs, 1 if op.kind == "rotary.forward" else -1
-    sizes = op.reads[0].shape[0], a.tokens, a.width, a.heads, a.depth, a.interleaved
+    sizes = op.reads[0].shape[0], a.tokens, a.first, a.width, a.heads, a.depth, a.interleaved
     g = Geometry(*sizes, native.threads, a.base, sign)
     scratch, run = Scratch(), native.function("rotary")
     space = scratch.take(native.bytes("rotary_bytes", g))

@@ -4,13 +4,14 @@
 
 #include "philox.cuh"
 
-#define STREAM uint32 key, uint32 seed_low, uint32 seed_high, uint32 limit, float scale
+// begin: the block of the stream with which x begins
+#define STREAM int64 begin, uint32 key, uint32 seed_low, uint32 seed_high, uint32 limit, float scale
 
 // For memory in logical order: a thread takes the four elements of a block.
 extern "C" __global__ void dropout_flat(const T* x, const int64* iteration, T* y, int64 n, STREAM) {
     uint32 now = (uint32)*iteration;
     for (int64 i = first(); i < (n + 3) / 4; i += step()) {
-        Words w = philox(i, now, key, seed_low, seed_high);
+        Words w = philox(begin + i, now, key, seed_low, seed_high);
         auto f = [=](float v, uint32 word) { return word >= limit ? v * scale : 0.0f; };
         if (i < n / 4) {
             float4 v = load4(x, i);
@@ -36,7 +37,7 @@ extern "C" __global__ void dropout_channels(
         int64 start = (image * channels + c) * plane, end = start + plane;  // logical indices
         int64 block = start / 4 + remainder(line, blocks, image);
         if (block * 4 >= end) continue;
-        Words w = philox(block, now, key, seed_low, seed_high);
+        Words w = philox(begin + block, now, key, seed_low, seed_high);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             int64 logical = block * 4 + k;
@@ -51,7 +52,7 @@ extern "C" __global__ void dropout_channels(
 extern "C" __global__ void dropout_factors(const int64* iteration, float* y, int64 n, STREAM) {
     uint32 now = (uint32)*iteration;
     for (int64 i = first(); i < (n + 3) / 4; i += step()) {
-        Words w = philox(i, now, key, seed_low, seed_high);
+        Words w = philox(begin + i, now, key, seed_low, seed_high);
 #pragma unroll
         for (int k = 0; k < 4; k++)
             if (i * 4 + k < n) y[i * 4 + k] = w.v[k] >= limit ? scale : 0.0f;

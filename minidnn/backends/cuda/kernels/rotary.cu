@@ -1,17 +1,17 @@
 // RotaryEmbedding: pairs of each head's numbers turned by angles that grow with the token's place. A thread takes a
 // pair, and then those at the same place of all other samples. log_base: the base's binary logarithm. y may have the bytes of x.
-// told: whether `places` has the tokens' places; else they count from 0.
+// told: whether `places` has the tokens' places; else they count from `from`.
 
 #include "common.cuh"
 
-extern "C" __global__ void rotary(const T* x, T* y, const void* places, int told, int64 samples, int tokens, int width, int heads, int depth,
+extern "C" __global__ void rotary(const T* x, T* y, const void* places, int told, int64 from, int64 samples, int tokens, int width, int heads, int depth,
                                   int interleaved, double log_base, float sign) {
     int half = depth / 2;
     int64 sample = (int64)tokens * width;
     for (int64 i = first(); i < (int64)tokens * heads * half; i += step()) {
         int64 line = quotient(i, half), token = quotient(line, heads);
         int pair = (int)remainder(i, half, line), head = (int)remainder(line, heads, token);
-        int64 place = told ? ((const int*)places)[token] : token;
+        int64 place = told ? ((const int*)places)[token] : from + token;
         double turns = place * exp2(-2.0 * pair / depth * log_base) / 6.283185307179586;
         float half_turns = 2 * (float)(turns - floor(turns)), s = sign * sinpif(half_turns), c = cospif(half_turns);
         int64 begin = token * width + head * depth;
