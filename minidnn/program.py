@@ -177,7 +177,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Rows:
-    """The attributes of a concat, or of a slice, of rows (memory/parts/): where each part begins on the first axis."""
+    """The attributes of a concat, or of a slice, of rows (memory/parts/): where each part begins on their axis."""
 
     starts: tuple[int, ...]
     axis: int = 0

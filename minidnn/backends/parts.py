@@ -1,7 +1,7 @@
 """Runs a whole op part by part, for devices whose arrays lie in the host's memory (memory/parts/whole.py).
 
-The rows of the first axis are outermost in every layout. So a part works on runs of the op's own bytes, and nothing is
-copied.
+The rows of the batch, or the tokens of one sequence, are outermost in every layout. So a part works on runs of the op's
+own bytes, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.memory.execution.device import Device
-from minidnn.memory.parts.kinds import operands
+from minidnn.memory.parts.kinds import axis_of, operands
 from minidnn.memory.parts.passes import between, passes
 from minidnn.memory.parts.split import merge_of, part_of, sum_of
 from minidnn.memory.parts.whole import BY
@@ -59,7 +59,7 @@ def _calls(
             if whole in partial:
                 bound[some] = partial[whole] if first else views[whole]
             elif some not in merged:
-                bound[some] = views[whole] if some is whole else views[whole][first : first + rows]
+                bound[some] = views[whole] if some is whole else _some(views[whole], axis_of(whole), first, rows)
         inner = next((a for a in device.algorithms(one) if a.name == name), None)
         if inner is None:
             raise ValueError(f"{op.name}: no algorithm {name} for {rows} rows at a time")
@@ -71,6 +71,11 @@ def _calls(
     if result.merged:
         merge = merge_of(op, result.rows // rows)
         yield device.prepare(merge, device.algorithms(merge)[0], {**views, **merged}, workspace)
+
+
+def _some(view: np.ndarray, axis: int, first: int, rows: int) -> np.ndarray:
+    """So many rows of an array, from the first on."""
+    return view[(slice(None),) * axis + (slice(first, first + rows),)]
 
 
 def _places(device: Device, tensors: Iterable[Tensor], workspace: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:

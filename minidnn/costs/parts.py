@@ -50,7 +50,7 @@ def _fraction(op: Op) -> float:
     if op.part is not None and (twice := op.part.within) is not None:
         return op.nbytes / (twice.nbytes + sum(twice.reads[i].nbytes for i in _TWICE[twice.kind]))
     pairs = zip((*op.reads, *op.writes), (*op.whole.reads, *op.whole.writes), strict=True)
-    return next((t.shape[0] / of.shape[0] for t, of in pairs if t.shape != of.shape), 1.0)
+    return next((t.size / of.size for t, of in pairs if t.shape != of.shape), 1.0)
 
 
 def large_copy(op: Op) -> Op:

@@ -13,6 +13,8 @@ import math
 
 import numpy as np
 
+from minidnn.memory.parts.kinds import TOKENS
+
 LINE = 64  # bytes to which samples are aligned: a line of the cache, and the longest vector of a CPU
 CACHED = 1 << 18  # elements of a matrix that stay in the cache while all samples are multiplied by them
 
@@ -59,7 +61,8 @@ def products(left, right, transpose_left=False, transpose_right=False):
 def by_matrix(x, w, transpose=False):
     """x[i] @ w for each sample i: (n, rows, depth) and (depth, columns) make (n, rows, columns), a new array.
 
-    Columns of w are taken some at a time, so that w is read from memory once, and not for each sample.
+    Columns of w are taken some at a time, so that w is read from memory once, and not for each sample. Rows of x are
+    taken TOKENS at a time, so that those of a part of a sequence have the bytes of the whole (memory/parts/kinds.py).
 
     transpose: whether w is given as (columns, depth)
     """
@@ -67,6 +70,7 @@ def by_matrix(x, w, transpose=False):
     x, result = laid_out(x), np.empty((*x.shape[:-1], columns), x.dtype)
     step = max(1, CACHED // depth)
     for i in range(0, columns, step):
-        some = w[None, i : i + step] if transpose else w[None, :, i : i + step]
-        result[..., i : i + step] = products(x, some, transpose_right=transpose)
+        some = laid_out(w[None, i : i + step] if transpose else w[None, :, i : i + step])
+        for k in range(0, x.shape[1], TOKENS):
+            result[:, k : k + TOKENS, i : i + step] = products(x[:, k : k + TOKENS], some, transpose_right=transpose)
     return result

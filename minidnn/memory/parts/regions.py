@@ -77,21 +77,25 @@ def regions(program: Program, most: int, count: int | None = None) -> tuple[Spli
     region: list[Op] = []
     inside, behind, parts, waiting = Touched(), Touched(), 0, 0
     late: set[Tensor] = set()
+    made: set[Tensor] = set()  # what the region writes
     for op, wanted in chain.from_iterable(_wanted(program, op, most, count) for op in program.ops):
         if not wanted and (inside.before(op) or behind.before(op)):
             behind.add(op)
             waiting += nbytes(t for t in op.reads if t not in program.lasting)
         apart = region and (region[0].during in FORWARD) != (op.during in FORWARD)
+        uses = operands(op) if wanted else None
         early = wanted != parts or apart or behind.before(op) or not late.isdisjoint(op.reads)
+        early = early or (uses is not None and not made.isdisjoint(uses.whole))
         if waiting > most or (wanted and early):
             if region:
                 result.append(SplitRegion(tuple(op.name for op in region), parts))
-            region, inside, behind, waiting, late = [], Touched(), Touched(), 0, set()
-        if wanted and (uses := operands(op)):
+            region, inside, behind, waiting, late, made = [], Touched(), Touched(), 0, set(), set()
+        if uses is not None:
             parts = wanted
             region.append(op)
             inside.add(op)
             late.update(uses.late)
+            made.update(op.writes)
     return (*result, SplitRegion(tuple(op.name for op in region), parts)) if region else tuple(result)
 
 
@@ -111,10 +115,10 @@ def _parts(program: Program, op: Op, most: int, count: int | None) -> int:
     if count is None:
         few = (
             n
-            for n in range(2, result.rows + 1)
-            if result.rows % n == 0 and (result.largest <= most * n or n == result.rows)
+            for n in range(2, result.rows // result.step + 1)
+            if result.divides(n) and (result.largest <= most * n or n == result.rows // result.step)
         )
     else:
-        few = (n for n in range(count, min(2 * count, result.rows + 1)) if result.rows % n == 0)
+        few = (n for n in range(count, min(2 * count, result.rows + 1)) if result.divides(n))
     wanted = next(few, 0)
     return 0 if not wanted or refused(program, op, wanted) else wanted

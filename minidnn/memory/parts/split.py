@@ -2,12 +2,13 @@
 tensor at once, and each part of it is offloaded by itself.
 
 An op in parts becomes one op for each part, of the same kind, over tensors of some rows: "relu1_1.y[0:32]". Plans, the
-lowering, the proof, machines and bounds see ordinary ops and tensors.
+lowering, the proof, machines and bounds see ordinary ops and tensors. Where the batch is one sequence, rows are tokens
+(kinds.py).
 
 - Between ops in equal parts no whole tensor exists.
 - An op that wants other rows than there are gets them by a copy: a *slice* of some rows from a larger part, or a
-  *concat* of several parts. Both are ops of Concat's kinds, along the first axis. Each is a layer of its own, as each
-  part is.
+  *concat* of several parts. Both are ops of Concat's kinds, along the axis of the rows. Each is a layer of its own, as
+  each part is.
 - The gradient of a parameter is a sum: each part writes its own, and `gradient.add` adds them in the order of the rows.
 - Each part writes moments of its own, and sums by channel. Those of all parts are merged by one op, in their order.
 - An op that goes twice over its rows becomes two (passes.py). What needs those of all parts is in a later
@@ -25,7 +26,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from minidnn.memory.parts.kinds import MERGED, MERGES, ROWS, SUM, WHOLE, Operands, operands
+from minidnn.memory.parts.kinds import (
+    MERGED,
+    MERGES,
+    ROWS,
+    SUM,
+    WHOLE,
+    Operands,
+    attrs_of_rows,
+    axis_of,
+    operands,
+    rows_of,
+    shape_of_rows,
+)
 from minidnn.memory.parts.passes import passes
 from minidnn.program import FORWARD, Op, Part, Pass, Program, Role, Rows, SplitRegion, Tensor
 
@@ -67,7 +80,7 @@ class _Parting:
         for op in ops:
             for t in op.reads:
                 if t in self.spans:
-                    self._rows(t, (0, t.shape[0]), op)
+                    self._rows(t, (0, rows_of(t)), op)
             for t in op.writes:
                 self.spans.pop(t, None)
             self.ops.append(op)
@@ -82,7 +95,7 @@ class _Parting:
                 self.ops.append(merge_of(op, count))
             for t in op.writes:
                 if t in self.before.outputs:
-                    self._rows(t, (0, t.shape[0]), op)
+                    self._rows(t, (0, rows_of(t)), op)
 
     def _part(self, op: Op, span: Span) -> None:
         """One part of an op, with the slices and concats that it needs, and the add of its gradient."""
@@ -90,6 +103,8 @@ class _Parting:
         for t, some in zip(op.reads, one.reads, strict=True):
             if some is not t:
                 self._rows(t, span, one)
+            elif t in self.spans:
+                self._rows(t, (0, rows_of(t)), one)
         self.ops.append(one)
         for t, use, some in zip(op.writes, _operands(op).writes, one.writes, strict=True):
             if use == ROWS:
@@ -99,7 +114,7 @@ class _Parting:
 
     def _rows(self, t: Tensor, span: Span, by: Op) -> None:
         """See to it that these rows of t are there as a tensor, for the op `by`: by a slice or a concat, if need be."""
-        there = self.spans.setdefault(t, {(0, t.shape[0]): t})
+        there = self.spans.setdefault(t, {(0, rows_of(t)): t})
         first, last = span
         reads: tuple[Tensor, ...]
         starts: tuple[int, ...]
@@ -111,13 +126,13 @@ class _Parting:
         elif tiles := _tiles(there, span):
             kind, reads, starts = CONCAT, tuple(there[s] for s in tiles), tuple(a - first for a, _ in tiles)
         else:
-            self._rows(t, (0, t.shape[0]), by)
+            self._rows(t, (0, rows_of(t)), by)
             self._rows(t, span, by)
             return
         there[span] = some = _some(t, span)
         during = Pass.FORWARD if by.during in FORWARD else Pass.BACKWARD
         name = f"{some.name}.{'slice' if kind == SLICE else 'concat'}"
-        self.ops.append(Op(name, kind, some.name, during, reads, (some,), Rows(starts), flops=some.size))
+        self.ops.append(Op(name, kind, some.name, during, reads, (some,), Rows(starts, axis_of(t)), flops=some.size))
 
 
 # ---- a part of an op
@@ -135,7 +150,7 @@ def part_of(op: Op, span: Span, within: Op | None = None) -> Op:
     }
     return replace(
         op, name=_named(op.name, span), layer=_named(op.layer, span), part=Part(op, *span, within),
-        reads=tuple(of[t] for t in op.reads), writes=tuple(to[t] for t in op.writes),
+        attrs=attrs_of_rows(op, *span), reads=tuple(of[t] for t in op.reads), writes=tuple(to[t] for t in op.writes),
         inplace=tuple((of[a], to[b]) for a, b in op.inplace), flops=op.flops * (span[1] - span[0]) // result.rows,
     )  # fmt: skip
 
@@ -174,10 +189,10 @@ def _named(name: str, span: Span) -> str:
 
 def _some(t: Tensor, span: Span) -> Tensor:
     """Some rows of a tensor; the tensor itself if these are all."""
-    if span == (0, t.shape[0]):
+    if span == (0, rows_of(t)):
         return t
     role = Role.ACTIVATION if t.role in (Role.INPUT, Role.LABEL) else t.role
-    return replace(t, name=_named(t.name, span), shape=(span[1] - span[0], *t.shape[1:]), role=role)
+    return replace(t, name=_named(t.name, span), shape=shape_of_rows(t, span[1] - span[0]), role=role)
 
 
 def _tiles(there: Iterable[Span], span: Span) -> list[Span] | None:
@@ -213,8 +228,9 @@ def refused(program: Program, op: Op, count: int) -> str | None:
     result = operands(op)
     if result is None:
         return f"an op of kind {op.kind} needs all rows at once"
-    if result.rows % count or count < 2:
-        return f"its {result.rows} rows are not {count} equal parts"
+    if not result.divides(count) or count < 2:
+        of = "" if result.step == 1 else f" of a multiple of {result.step}"
+        return f"its {result.rows} rows are not {count} equal parts{of}"
     lasting = next((t for t in result.tensors if t in op.writes and t in program.lasting), None)
     return None if lasting is None else f"it writes {lasting.name}, which lives from step to step"
 
@@ -273,6 +289,7 @@ def _block(program: Program, region: SplitRegion, points: Sequence[int]) -> _Blo
     behind: list[Op] = []
     own, so_far, waiting = set(points), Touched(), Touched()
     late = {t for op in inside for t in _operands(op).late}
+    late |= {t for op in inside for t in op.writes}.intersection(t for op in inside for t in _operands(op).whole)
     for p in range(points[0], points[-1] + 1):
         op = program.ops[p]
         if p in own and (early := next((t for t in op.reads if t in late), None)):

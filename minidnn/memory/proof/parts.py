@@ -22,7 +22,18 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from minidnn.memory.parts.kinds import MERGED, MERGES, ROWS, SUM, WHOLE, operands
+from minidnn.memory.parts.kinds import (
+    MERGED,
+    MERGES,
+    ROWS,
+    SUM,
+    WHOLE,
+    attrs_of_rows,
+    axis_of,
+    operands,
+    rows_of,
+    shape_of_rows,
+)
 from minidnn.memory.parts.passes import passes
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.memory.schedule import Schedule
@@ -79,9 +90,12 @@ class _Check:
         self.reads: dict[Op, list[Number]] = {}  # the values that each op reads
         self.rows: dict[Number, int] = {}  # the rows over which a gradient is summed
         now = {t: (t.name, -1) for t in (*whole.inputs, *whole.persistent, *whole.host_resident)}
+        self.axis = {number: axis_of(t) for t, number in now.items()}  # of each value's rows
         for op in ops:
             self.reads[op] = [now[t] for t in op.reads]
-            now |= {t: (op.name, i) for i, t in enumerate(op.writes)}
+            written = {t: (op.name, i) for i, t in enumerate(op.writes)}
+            now |= written
+            self.axis |= {number: axis_of(t) for t, number in written.items()}
         self.last = now
         self.values: dict[Tensor, _Value] = {}  # of the program in parts
         self.spans: dict[Op, list[tuple[int, int]]] = defaultdict(list)  # the rows of its parts that have run
@@ -130,14 +144,14 @@ class _Check:
         if of not in self.reads or result is None or not 0 <= first < last <= result.rows:
             raise _Wrong(f"{op.name} is no part of an op of the whole program")
         same = (op.kind, op.attrs, op.during, len(op.reads), len(op.writes))
-        if same != (of.kind, of.attrs, of.during, len(of.reads), len(of.writes)):
+        if same != (of.kind, attrs_of_rows(of, first, last), of.during, len(of.reads), len(of.writes)):
             raise _Wrong(f"{op.name} is another op than {of.name}")
         self.spans[of].append((first, last))
         for t, wanted, number, use in zip(op.reads, of.reads, self.reads[of], result.reads, strict=True):
             value = _whole(number, wanted) if use == WHOLE else _Value(number, first, last)
-            self._expect(op, t, value, wanted.shape if use == WHOLE else (last - first, *wanted.shape[1:]))
+            self._expect(op, t, value, wanted.shape if use == WHOLE else shape_of_rows(wanted, last - first))
         for i, (t, wanted, use) in enumerate(zip(op.writes, of.writes, result.writes, strict=True)):
-            self._shape(op, t, (last - first, *wanted.shape[1:]) if use == ROWS else wanted.shape)
+            self._shape(op, t, shape_of_rows(wanted, last - first) if use == ROWS else wanted.shape)
             number = of.name, i
             self.values[t] = _Value(number, first, last, use)
             if use != ROWS:
@@ -147,11 +161,12 @@ class _Check:
         """A slice of some rows, or a concat."""
         (to,), values = op.writes, [self.values[t] for t in op.reads]
         alike = len(attrs.starts) == len(values) and all(v.of == values[0].of and v.use == ROWS for v in values)
-        if attrs.axis or not alike or not to.shape:
+        if not alike or attrs.axis != self.axis[values[0].of] or attrs.axis >= len(to.shape):
             raise _Wrong(f"{op.name} mixes values")
+        rows = to.shape[attrs.axis]
         if op.kind == "concat.backward" and len(values) == 1:
             first = values[0].first + attrs.starts[0]
-            if not values[0].first <= first <= first + to.shape[0] <= values[0].last:
+            if not values[0].first <= first <= first + rows <= values[0].last:
                 raise _Wrong(f"{op.name} takes rows that are not there")
         elif op.kind == "concat.forward":
             first = at = values[0].first
@@ -159,12 +174,13 @@ class _Check:
                 if value.first != at or start != at - first:
                     raise _Wrong(f"{op.name} joins rows that do not lie one behind the other")
                 at = value.last
-            if at - first != to.shape[0]:
+            if at - first != rows:
                 raise _Wrong(f"{op.name} leaves rows out")
         else:
             raise _Wrong(f"{op.name} is neither a slice nor a concat")
-        self._shape(op, to, (to.shape[0], *op.reads[0].shape[1:]))
-        self.values[to] = _Value(values[0].of, first, first + to.shape[0])
+        of = op.reads[0].shape
+        self._shape(op, to, (*of[: attrs.axis], rows, *of[attrs.axis + 1 :]))
+        self.values[to] = _Value(values[0].of, first, first + rows)
 
     def _add(self, op: Op) -> None:
         before, more = (self.values[t] for t in op.reads)
@@ -209,4 +225,4 @@ def _fields(op: Op) -> tuple[object, ...]:
 
 
 def _whole(number: Number, t: Tensor) -> _Value:
-    return _Value(number, 0, t.shape[0] if t.shape else 0)
+    return _Value(number, 0, rows_of(t))

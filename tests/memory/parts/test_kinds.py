@@ -9,7 +9,7 @@ import pytest
 
 from minidnn.backends import open_device
 from minidnn.memory.execution.device import Device
-from minidnn.memory.parts.kinds import KINDS, operands
+from minidnn.memory.parts.kinds import KINDS, OF_TOKENS, TOKENS, operands
 from minidnn.memory.parts.split import part_of
 from minidnn.memory.parts.whole import by_parts
 from minidnn.program import Algorithm, Op
@@ -23,9 +23,11 @@ SMALL, MOST = 100_000, 16  # elements and rows of an example
 def parts(e: Example) -> Iterator[Op]:
     """A part of the example's op: of as few as can be, and of as many. None if it is large, or cannot run in parts."""
     found = operands(e.op)
-    if found is not None and 1 < found.rows <= MOST and sum(t.size for t in e.op.tensors) <= SMALL:
-        fewest = next(n for n in range(2, found.rows + 1) if found.rows % n == 0)
-        for count in sorted({fewest, found.rows}):
+    small = sum(t.size for t in e.op.tensors) <= SMALL
+    if small and found is not None and found.rows % found.step == 0 and 1 < found.rows // found.step <= MOST:
+        most = found.rows // found.step
+        fewest = next(n for n in range(2, most + 1) if found.divides(n))
+        for count in sorted({fewest, most}):
             yield part_of(e.op, (0, found.rows // count))
 
 
@@ -41,16 +43,18 @@ def cases(device: Device, made: Iterable[Example]) -> Iterator[tuple[Example, Al
 def check(device: Device, made: Iterable[Example] = examples(), kinds: Collection[str] = KINDS) -> None:
     """Compare each example's rows with those of the op as a whole. Only sums over images, gradients of parameters, and
     merged moments have an order of their own."""
-    seen = set()
+    seen, of_tokens = set(), set()
     for e, whole, parted in cases(device, made):
         seen.add(e.op.kind)
+        if operands(e.op).step == TOKENS:
+            of_tokens.add(e.op.kind)
         late = operands(e.op).late
         for t, x, y in zip(e.op.writes, run(device, e, parted), run(device, e, whole), strict=True):
             if t in late:
                 np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-3, err_msg=f"{e.name} by {parted.name}")
             else:
                 assert x.tobytes() == y.tobytes(), f"{e.name} by {parted.name}: {t.name}"
-    assert seen >= kinds
+    assert seen >= kinds and of_tokens >= OF_TOKENS.intersection(kinds)
 
 
 @pytest.mark.slow

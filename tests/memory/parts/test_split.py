@@ -81,6 +81,19 @@ def test_outputs_are_whole_at_the_end():
     assert any(kept in op.writes for op in made.ops)
 
 
+def test_what_is_read_whole_is_made_before():
+    x, y, z = (Tensor(name, (8, 4)) for name in "xyz")
+    index = Tensor("index", (8,), "int32")
+    kinds = ("relu.forward", (x,), (y,)), ("batch_reindex.forward", (y, index), (z,))
+    ops = tuple(Op(kind, kind, kind, Pass.FORWARD, reads, writes) for kind, reads, writes in kinds)
+    program = Program("TEST", ops, (x, index), (), (z,))
+    with pytest.raises(ValueError, match="y needs all rows of them"):
+        parted(program, (SplitRegion(tuple(op.name for op in ops), 2),))
+    made = parted(program, regions(program, y.nbytes // 2))
+    assert [region.ops for region in made.parts] == [(op.name,) for op in ops]
+    assert all(y in op.reads for op in made.ops if op.kind == "batch_reindex.forward")
+
+
 @pytest.mark.parametrize(
     ("region", "why"),
     [

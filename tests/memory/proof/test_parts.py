@@ -15,14 +15,23 @@ from minidnn.program import Algorithm, Op, Program, Rows
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
 from minidnn.zoo import load
+from minidnn.zoo.gpt import GPT2
+from minidnn.zoo.llama import Llama
 from tests.support.examples import TIMES
 from tests.support.paths import NET_FILES
 
 WRONG = 1000 * TIMES
 
 
+SEQUENCES = {  # of 64 tokens, which are the rows
+    "gpt2": lambda: GPT2(1, 64, 32, 1, 2, vocabulary=50),
+    "llama": lambda: Llama(1, 64, 32, 1, 4, 2, 64, vocabulary=50),
+}
+
+
 def whole_and_parted(net: str, count: int) -> tuple[Program, Program]:
-    whole = programs(load(NET_FILES / f"{net}.yaml"), None, ("TRAIN",), fuses=as_cuda)["TRAIN"]
+    source = SEQUENCES[net]() if net in SEQUENCES else load(NET_FILES / f"{net}.yaml")
+    whole = programs(source, None, ("TRAIN",), fuses=as_cuda)["TRAIN"]
     return whole, parted(whole, regions(whole, largest(whole) // 4, count))
 
 
@@ -49,7 +58,7 @@ def changed(ops: list[Op], whole: frozenset[Op], r: random.Random) -> str | None
     elif kind == "starts" and isinstance(op.attrs, Rows):
         k = r.randrange(len(op.attrs.starts))
         starts = (*op.attrs.starts[:k], op.attrs.starts[k] + r.choice((-1, 1)), *op.attrs.starts[k + 1 :])
-        ops[i] = replace(op, attrs=Rows(starts))
+        ops[i] = replace(op, attrs=replace(op.attrs, starts=starts))
     elif kind == "swapped" and len(set(op.reads)) > 1:
         ops[i] = replace(op, reads=op.reads[::-1])
     elif kind == "attrs" and op.part is not None:
@@ -61,7 +70,7 @@ def changed(ops: list[Op], whole: frozenset[Op], r: random.Random) -> str | None
     return kind
 
 
-@pytest.mark.parametrize(("net", "count"), [("inception", 3), ("diamond", 2), ("residual", 3)])
+@pytest.mark.parametrize(("net", "count"), [("inception", 3), ("diamond", 2), ("residual", 3), ("gpt2", 4)])
 def test_a_thousand_wrong_programs_in_parts_are_refused(net, count):
     whole, made = whole_and_parted(net, count)
     assert made.parts and wrong_parts(whole, made, {}) is None
@@ -73,6 +82,19 @@ def test_a_thousand_wrong_programs_in_parts_are_refused(net, count):
             assert wrong_parts(whole, replace(made, ops=tuple(ops)), {}) is not None, kind
             refused[kind] += 1
     assert len(refused) == 8
+
+
+@pytest.mark.parametrize(("net", "kind", "field"), [
+    ("gpt2", "dropout.forward", "block"), ("llama", "rotary.forward", "first"), ("gpt2", "concat.backward", "axis"),
+])  # fmt: skip
+def test_a_part_begins_with_its_own_token_and_its_own_random_numbers(net, kind, field):
+    whole, made = whole_and_parted(net, 4)
+    places = [i for i, op in enumerate(made.ops) if op.kind == kind and hasattr(op.attrs, field)]
+    assert places
+    for i in places:
+        op, other = made.ops[i], 1 - getattr(made.ops[i].attrs, field)
+        ops = (*made.ops[:i], replace(op, attrs=replace(op.attrs, **{field: other})), *made.ops[i + 1 :])
+        assert wrong_parts(whole, replace(made, ops=ops), {}) is not None
 
 
 def test_all_parts_of_an_op_have_one_algorithm():

@@ -36,6 +36,7 @@ from tests.support.op_examples.normalizations import normalizations, scaled, two
 from tests.support.op_examples.norms import norms, ratios, squared, summed
 from tests.support.op_examples.products import convolutions, products
 from tests.support.op_examples.recurrents import recurrents
+from tests.support.op_examples.sequences import sequences
 from tests.support.op_examples.stored import stored
 from tests.support.op_examples.updates import kept, merges, micro_batches, ruled, rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
@@ -50,6 +51,7 @@ OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
     labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios, two_passes,
     attentions, linear_losses, rotations, recurrents, cached,
+    sequences,
 )  # fmt: skip
 
 

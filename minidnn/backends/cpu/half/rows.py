@@ -49,8 +49,10 @@ def recipes(of: Of, convert: Convert, op: Op) -> list[Recipe] | None:
     with_rows = {t for use in uses for t in use.tensors}
     nbytes = sum(t.nbytes for t in wide.tensors if t in with_rows)
     others = sum(t.nbytes for t in wide.tensors if t not in with_rows)
-    count = uses[0].rows
-    rows = _divisor(count, max(block(nbytes), WIDER * others) * count // nbytes)
+    count, step = uses[0].rows, uses[0].step
+    if count % step:
+        return None
+    rows = step * _divisor(count // step, max(block(nbytes), WIDER * others) * count // nbytes // step)
     if rows == count:
         return None
     later = outputs.pays(op) and not uses[0].sums  # each block widens its weights
