@@ -101,7 +101,27 @@ ALWAYS vec chosen(vec a, vec b, bits where) {
 #endif
 }
 
-/* Transposes a square of LANES x LANES floats: in each step, squares beside the diagonal change places. */
+/* Transposes a square of LANES x LANES floats. */
+#if defined(__AVX__) && !defined(__AVX512F__)
+/* Left alone, GCC makes two permutations and a blend of what is one shuffle here. */
+ALWAYS void transpose(vec rows[LANES]) {
+    __m256 pairs[LANES], fours[LANES];
+    _Pragma("GCC unroll 4") for (int i = 0; i < LANES; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps((__m256)rows[i], (__m256)rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps((__m256)rows[i], (__m256)rows[i + 1]);
+    }
+    _Pragma("GCC unroll 4") for (int i = 0; i < LANES; i++) {
+        const int from = i / 4 * 4 + i % 4 / 2;
+        fours[i] = i % 2 ? _mm256_shuffle_ps(pairs[from], pairs[from + 2], 0xEE)
+                         : _mm256_shuffle_ps(pairs[from], pairs[from + 2], 0x44);
+    }
+    _Pragma("GCC unroll 4") for (int i = 0; i < LANES / 2; i++) {
+        rows[i] = (vec)_mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        rows[i + 4] = (vec)_mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
+}
+#else
+/* In each step, squares beside the diagonal change places. */
 ALWAYS void transpose(vec rows[LANES]) {
     _Pragma("GCC unroll 4") for (int side = LANES / 2; side; side /= 2) {
         bits first, second;
@@ -117,3 +137,4 @@ ALWAYS void transpose(vec rows[LANES]) {
         }
     }
 }
+#endif
