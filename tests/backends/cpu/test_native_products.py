@@ -38,12 +38,14 @@ PRODUCTS = [  # n, inputs, outputs: few rows and many, ends of panels, more than
     (4, 33, 9),
     (5, 300, 17),
     (7, 16, 64),
+    (11, 40, 5),
     (12, 4200, 20),
     (13, 4200, 20),
     (2, 8200, 7),
     (64, 800, 500),
     (150, 37, 300),
     (300, 1100, 9),
+    (200, 600, 41),
 ]
 
 
@@ -78,6 +80,19 @@ def test_inner_products_have_the_same_bits_for_any_number_of_threads(one, geomet
             other = compiled(threads)
             (got,) = run(other, e, ours(other, e, inner_product.MORE))
             assert got.tobytes() == want.tobytes(), f"{e.name} on {threads} threads"
+
+
+def test_a_row_has_the_same_bits_with_few_rows_and_with_many(one):
+    m = Maker(4)
+    x, w, b = m.normal(50, 2100), m.normal(41, 2100), m.normal(41)
+
+    def forward(n: int) -> np.ndarray:
+        e = m.example("inner_product.forward_relu", [x[:n], w, b], [(n, 41)])
+        return run(one, e, ours(one, e, inner_product.MORE))[0]
+
+    every = forward(50)
+    for n in (1, 7, 12):
+        assert forward(n).tobytes() == every[:n].tobytes(), n
 
 
 @pytest.mark.parametrize("geometry", PRODUCTS, ids=str)

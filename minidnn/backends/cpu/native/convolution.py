@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from minidnn.backends.cpu.native import depthwise, implicit_gemm, winograd
 from minidnn.backends.cpu.native.binding import Native
-from minidnn.backends.cpu.native.inner_product import product
+from minidnn.backends.cpu.native.inner_product import turned_product
 from minidnn.backends.cpu.recipe import Recipe
 from minidnn.program import Op
 
@@ -26,7 +26,7 @@ def of_pixels(native: Native, op: Op) -> list[Recipe]:
         return []
     n, inputs, h, w = op.reads[0].shape
     outputs = op.reads[1].shape[1]
-    return [product(native, outputs, n * h * w, inputs, down=1, along=outputs, name=GEMM)]
+    return [turned_product(native, outputs, n * h * w, inputs, GEMM)]
 
 
 def first(native: Native, op: Op) -> list[Recipe]:

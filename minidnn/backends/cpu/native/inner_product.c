@@ -1,87 +1,13 @@
-/* Inner products: y = x W^T (+ b, then ReLU), dx = dy W, dW = dy^T x. All matrices are row after row in memory.
- *
- * Forward takes dot products of the rows of x and W. Nothing is packed, and each byte of W comes from memory once. The
- * other two are products C = A B. If A has more than a few rows, blocks of B are packed into panels first. Threads
- * share the outputs of forward and blocks of C, so no sum depends on their number.
+/* Gradients of inner products with little to compute for each byte of a matrix: of a few samples, dx = dy W, and
+ * dW = dy^T x. All matrices are row after row in memory. These are products C = A B. Where A has a few rows, B is read as
+ * it lies; otherwise blocks of B are packed into panels first. Threads share blocks of C, so no sum depends on their
+ * number.
  */
 #include <omp.h>
 
 #include "mirrored.h"
 #include "pieces.h"
 #include "product.h"
-
-typedef struct {
-    int64_t n, inputs, outputs; /* y is n x outputs */
-    int64_t relu, threads;
-} Geometry;
-MIRRORED(inner_product, Geometry)
-
-/* Rows of x by rows of W whose dot products are taken at a time. Twelve sums, three vectors of W and one of x fill
- * sixteen registers. */
-enum { OF_X = 4, OF_W = 3 };
-enum { LONG = 8192 };   /* elements of a row between two additions to y */
-enum { AHEAD = 256 };   /* elements of W that are prefetched before they are needed */
-
-ALWAYS float total(vec v) {
-    float lanes[LANES];
-    store(lanes, v);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) lanes[j] += lanes[j + half];
-    return lanes[0];
-}
-
-static void dot_products(int64_t depth, const float *const x[OF_X], const float *const w[OF_W],
-                         float dots[OF_X][OF_W]) {
-    vec sum[OF_X][OF_W] = {0};
-    int64_t k = 0;
-    for (; k + LANES <= depth; k += LANES) {
-        vec right[OF_W];
-        _Pragma("GCC unroll 4") for (int j = 0; j < OF_W; j++) {
-            right[j] = once(w[j] + k);
-            __builtin_prefetch(w[j] + k + AHEAD);
-        }
-        _Pragma("GCC unroll 4") for (int i = 0; i < OF_X; i++) {
-            const vec left = once(x[i] + k);
-            _Pragma("GCC unroll 4") for (int j = 0; j < OF_W; j++) sum[i][j] += left * right[j];
-        }
-    }
-    _Pragma("GCC unroll 4") for (int i = 0; i < OF_X; i++)
-        _Pragma("GCC unroll 4") for (int j = 0; j < OF_W; j++) {
-            dots[i][j] = total(sum[i][j]);
-            for (int64_t rest = k; rest < depth; rest++) dots[i][j] += x[i][rest] * w[j][rest];
-        }
-}
-
-/* Row i of a matrix, or the last row if i is beyond it: the results of such a row are not stored. */
-ALWAYS const float *row_of(const float *matrix, int64_t i, int64_t rows, int64_t pitch) {
-    return matrix + (i < rows ? i : rows - 1) * pitch;
-}
-
-void inner_product_forward(const Geometry *g, const float *x, const float *w, const float *bias, float *y) {
-#pragma omp parallel num_threads(g->threads)
-    for (int64_t k = 0; k < g->inputs; k += LONG) {
-        const int last = k + LONG >= g->inputs;
-        const int64_t depth = last ? g->inputs - k : LONG;
-/* A thread has the same outputs for each k, so threads need not wait for each other. */
-#pragma omp for schedule(static) nowait
-        for (int64_t o = 0; o < g->outputs; o += OF_W) {
-            const float *of_w[OF_W];
-            for (int j = 0; j < OF_W; j++) of_w[j] = row_of(w, o + j, g->outputs, g->inputs) + k;
-            for (int64_t n = 0; n < g->n; n += OF_X) {
-                const float *of_x[OF_X];
-                float dots[OF_X][OF_W];
-                for (int i = 0; i < OF_X; i++) of_x[i] = row_of(x, n + i, g->n, g->inputs) + k;
-                dot_products(depth, of_x, of_w, dots);
-                for (int i = 0; i < OF_X && n + i < g->n; i++)
-                    for (int j = 0; j < OF_W && o + j < g->outputs; j++) {
-                        float *to = y + (n + i) * g->outputs + o + j;
-                        const float sum = (k ? *to : bias ? bias[o + j] : 0) + dots[i][j];
-                        *to = !(last && g->relu) || sum > 0 ? sum : sum - sum; /* as where_positive */
-                    }
-            }
-        }
-    }
-}
 
 /* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). C is cut into blocks of high x wide, which
  * threads share. */
@@ -91,7 +17,6 @@ typedef struct {
     int64_t deep, wide;         /* rows and columns of a block of B; columns are a multiple of PANEL */
     int64_t high;               /* rows of a block of A */
     int64_t packed;             /* whether blocks are packed; if not, each row of B is a stream from memory */
-    int64_t accumulate;         /* whether C = C + A B */
     int64_t threads;
 } Matrices;
 MIRRORED(matrices, Matrices)
@@ -132,11 +57,11 @@ static void block_of(const Matrices *g, int64_t rows, int64_t from, int64_t widt
                      float *c, float *block) {
     const int64_t whole = width / PANEL * PANEL, column = copied_along(g);
     float *few = block + packed_floats(g);
-    const int once = g->depth <= g->deep, past = once && !g->accumulate && goes_past(c, g->rows, g->columns);
+    const int once = g->depth <= g->deep, past = once && goes_past(c, g->rows, g->columns);
     for (int64_t k = 0; k < g->depth; k += g->deep) {
         const int64_t depth = k + g->deep < g->depth ? g->deep : g->depth - k;
         const float *lying = b + k * g->columns + from, *left = a + k * g->along;
-        const int add = g->accumulate || k;
+        const int add = k > 0;
         if (g->packed)
             pack(lying, g->columns, depth, width, block);
         else
@@ -152,11 +77,7 @@ static void block_of(const Matrices *g, int64_t rows, int64_t from, int64_t widt
             .panels = whole / PANEL,
             .start_down = add ? g->columns : 0, .start_over = add ? PANEL : 0, .past = past,
         };
-        const float *right = g->packed ? block : lying;
-        if (g->packed && !once)
-            product(&p, rows, left, right, add ? c : ZEROS, c);
-        else
-            product_along(&p, rows, left, right, add, c);
+        product_along(&p, rows, left, g->packed ? block : lying, add, c);
         if (whole < width)
             ragged(p, rows, width - whole, left, g->packed ? block + whole * depth : block, add, c + whole);
     }

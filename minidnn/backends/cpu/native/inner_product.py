@@ -1,5 +1,5 @@
-"""Inner products (inner_product.c), on all threads, where NumPy's BLAS would run on one. W, the largest operand, is
-read from memory once.
+"""Inner products, on all threads, where NumPy's BLAS would run on one: products of matmul.c, and those of
+inner_product.c for gradients of a few samples.
 
 The rows of x and W, `inputs` elements each, have their elements in the same order (`product_sizes` of
 backends/cpu/layout.py checks this); y is N x outputs.
@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address, product_sizes
+from minidnn.backends.cpu.native import matmul
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
-from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
+from minidnn.backends.cpu.native.matmul import PANEL
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 FEW = 12  # up to so many rows of A, packing B does not pay
@@ -22,13 +24,6 @@ FEW = 12  # up to so many rows of A, packing B does not pay
 # A packed block fits the second-level cache.
 LYING, PACKED = (8, 4096), (128, 1024)
 HIGH = 1024  # rows of a block of A
-PANEL = 64  # columns: two panels of product.h with AVX-512, more on other CPUs
-
-
-class Geometry(Mirrored):
-    twin = "inner_product"
-
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("n", "inputs", "outputs", "relu", "threads"))
 
 
 class Matrices(Mirrored):
@@ -36,35 +31,17 @@ class Matrices(Mirrored):
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
-        for name in (
-            "rows",
-            "depth",
-            "columns",
-            "down",
-            "along",
-            "deep",
-            "wide",
-            "high",
-            "packed",
-            "accumulate",
-            "threads",
-        )
+        for name in ("rows", "depth", "columns", "down", "along", "deep", "wide", "high", "packed", "threads")
     )
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    x, w = op.reads[:2]
-    if (sizes := product_sizes(x, w)) is None:
+    """One recipe for x w (b) -> y: y (n x outputs) = x (n x inputs) W' (inputs x outputs)."""
+    if (sizes := product_sizes(*op.reads[:2])) is None:
         return []
     n, outputs, inputs = sizes
-    geometry = Geometry(n, inputs, outputs, op.kind.endswith("relu"), native.threads)
-    run = native.function("inner_product_forward")
-
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
-        bias = address(reads[2]) if len(reads) == 3 else 0
-        return [bound(run, geometry, address(reads[0]), address(reads[1]), bias, address(writes[0]))]
-
-    return [plain(bind, NAME)]
+    relu = op.kind.endswith("relu")
+    return [matmul.product(native, matmul.geometry(native, n, inputs, outputs, turned_b=True, relu=relu))]
 
 
 def backward_data(native: Native, op: Op) -> list[Recipe]:
@@ -73,7 +50,9 @@ def backward_data(native: Native, op: Op) -> list[Recipe]:
     if (sizes := product_sizes(dx, w)) is None:
         return []
     n, outputs, inputs = sizes
-    return [product(native, n, outputs, inputs, down=outputs, along=1)]
+    if n <= FEW:
+        return [_thin(native, n, outputs, inputs, down=outputs, along=1)]
+    return [matmul.product(native, matmul.geometry(native, n, outputs, inputs), swapped=True)]
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
@@ -82,37 +61,21 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
     if (sizes := product_sizes(x, dw)) is None:
         return []
     n, outputs, inputs = sizes
-    return [product(native, outputs, n, inputs, down=1, along=outputs)]
+    return [turned_product(native, outputs, n, inputs)]
 
 
-def product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
+def turned_product(native: Native, rows: int, depth: int, columns: int, name: str = NAME) -> Recipe:
+    """The recipe for C = A B, of an op that reads B and A, in this order, and writes C. A lies as depth x rows."""
+    if depth <= PACKED[0]:
+        return _thin(native, rows, depth, columns, down=1, along=rows, name=name)
+    return matmul.product(native, matmul.geometry(native, rows, depth, columns, turned_a=True), True, name)
+
+
+def _thin(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
     """The recipe for C = A B, of an op that reads B and A, in this order, and writes C.
 
     A is rows x depth, with strides of `down` and `along` elements; B is depth x columns, row after row."""
-    geometry, scratch = matrices(native, rows, depth, columns, down, along, packed=rows > FEW), Scratch()
-    piece = scratch.take(native.bytes("inner_product_multiply_bytes", geometry))
-    run = native.function("inner_product_multiply")
-
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        b, a = reads
-        return [bound(run, geometry, address(a), address(b), address(writes[0]), piece.address(workspace))]
-
-    return scratch.recipe(name, bind)
-
-
-def matrices(
-    native: Native,
-    rows: int,
-    depth: int,
-    columns: int,
-    down: int,
-    along: int,
-    packed: bool = True,
-    accumulate: bool = False,
-) -> Matrices:
-    """The geometry of C = A B, or of C += A B, as `product` describes the matrices.
-
-    packed: whether blocks of B are packed"""
+    packed = rows > FEW
     deep, wide = PACKED if packed else LYING
     # All threads get equally many blocks: pieces of the columns, or of the rows if these are more.
     across, high = -(-columns // wide), -(-rows // HIGH) if packed else 1
@@ -122,7 +85,15 @@ def matrices(
         across += -across % native.threads
     wide = -(-columns // across // PANEL) * PANEL
     high = -(-rows // high)
-    return Matrices(rows, depth, columns, down, along, min(deep, depth), wide, high, packed, accumulate, native.threads)
+    geometry = Matrices(rows, depth, columns, down, along, min(deep, depth), wide, high, packed, native.threads)
+    run, scratch = native.function("inner_product_multiply"), Scratch()
+    piece = scratch.take(native.bytes("inner_product_multiply_bytes", geometry))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        b, a = reads
+        return [bound(run, geometry, address(a), address(b), address(writes[0]), piece.address(workspace))]
+
+    return scratch.recipe(name, bind)
 
 
 # Offered after oneDNN's. Below AVX-512 oneDNN has no fast product, and these are the only recipes.

@@ -1,5 +1,5 @@
-"""The softmax loss of an inner product, and its gradients: products of matmul.c and inner_product.c, and between them
-the loss of some rows (linear_loss.c).
+"""The softmax loss of an inner product, and its gradients: products of matmul.c, and between them the loss of some rows
+(linear_loss.c).
 
 An algorithm takes ROWS rows at a time, or a multiple; its workspace has their scores. No bit depends on how many: a
 score is one row's, and the gradient of a parameter adds up the rows in their order, in blocks that begin at multiples
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address, flat
-from minidnn.backends.cpu.native import inner_product, matmul
+from minidnn.backends.cpu.native import matmul
 from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.native.loss import checked
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
@@ -54,18 +54,18 @@ def _recipe(native: Native, op: Op, rows: int, count: int) -> Recipe:
     pieces = [(first, min(count, rows - first)) for first in range(0, rows, count)]
     scored, to_x, to_w = {}, {}, {}
     for n in {n for _, n in pieces}:
-        scored[n] = matmul.Geometry(1, n, inputs, classes, False, True, native.threads, 1.0)
+        scored[n] = matmul.geometry(native, n, inputs, classes, turned_b=True)
         if "dx" in a.gradients:
-            to_x[n] = inner_product.matrices(native, n, classes, inputs, down=classes, along=1)
+            to_x[n] = matmul.geometry(native, n, classes, inputs)
     if "dw" in a.gradients:
         for first, n in pieces:
-            to_w[first] = inner_product.matrices(native, classes, n, inputs, 1, classes, accumulate=first > 0)
+            to_w[first] = matmul.geometry(native, classes, n, inputs, turned_a=True, accumulate=first > 0)
     scratch = Scratch()
     scores, terms, counted = (scratch.take(b) for b in (FLOAT * min(count, rows) * classes, TERM * rows, TERM))
-    needs = [native.bytes("matmul_bytes", g) for g in scored.values()]
-    needs += [native.bytes("inner_product_multiply_bytes", g) for g in (*to_x.values(), *to_w.values())]
-    panels = scratch.take(max(needs))
-    multiply, add, some = (native.function(f) for f in ("matmul_forward", "inner_product_multiply", "linear_loss_rows"))
+    panels = scratch.take(
+        max(native.bytes("matmul_bytes", g) for g in (*scored.values(), *to_x.values(), *to_w.values()))
+    )
+    multiply, some = native.function("matmul_forward"), native.function("linear_loss_rows")
     begin, end = native.function("linear_loss_count"), native.function("linear_loss_sum")
     clear, sum_up = native.function("linear_loss_clear"), native.function("linear_loss_add")
 
@@ -81,9 +81,9 @@ def _recipe(native: Native, op: Op, rows: int, count: int) -> Recipe:
             calls.append(bound(multiply, scored[n], own, w, *(bias or [0]), found, space))
             calls.append(bound(some, of(n), label + LABEL * first, number, each + TERM * first, found))
             if "dx" in place:
-                calls.append(bound(add, to_x[n], found, w, place["dx"] + FLOAT * first * inputs, space))
+                calls.append(bound(multiply, to_x[n], found, w, 0, place["dx"] + FLOAT * first * inputs, space))
             if "dw" in place:
-                calls.append(bound(add, to_w[first], found, own, place["dw"], space))
+                calls.append(bound(multiply, to_w[first], found, own, 0, place["dw"], space))
             for begins in range(0, n, ROWS) if "db" in place else ():
                 some_rows = of(min(ROWS, n - begins)), found + FLOAT * begins * classes
                 calls.append(bound(sum_up, *some_rows, place["db"]))

@@ -1,8 +1,12 @@
-/* Products of pairs of matrices: y = scale * A B (+ bias), for each of `batch` pairs, which lie one after another.
+/* Products of pairs of matrices: C = start + A B, where the start is a bias, nothing, or what C has; then a scale, or
+ * ReLU. `batch` pairs lie one after another.
  *
- * y is cut into blocks of HIGH x WIDE, which threads share. For each block, DEEPEST rows of B at a time are packed into
- * panels; a transposed B is turned on the way. An element's sum goes from the first product to the last whatever the
- * blocks are, so no bit depends on them or on threads.
+ * C is cut into blocks, which threads share. For a block, DEEPEST rows of B at a time are packed into panels. Then HIGH
+ * rows of A at a time are copied into strips, which stay in the second-level cache while all panels meet them. If A has
+ * few rows and B is transposed, as of a product with weights, B is read once and turned in registers.
+ *
+ * An element's sum begins at its start and goes from the first product to the last, whatever the blocks are. So no bit
+ * depends on them, on threads, or on how many rows A has.
  */
 #include <omp.h>
 
@@ -13,16 +17,162 @@
 typedef struct {
     int64_t batch, rows, depth, columns; /* A is rows x depth, B depth x columns */
     int64_t turned_a, turned_b;          /* whether A lies as depth x rows, and B as columns x depth */
+    int64_t relu, accumulate;            /* whether ReLU is applied to the result; whether C = C + A B */
+    int64_t high, wide;                  /* rows and columns of a block of C; columns are a multiple of PANEL */
     int64_t threads;
     double scale;
 } Geometry;
 MIRRORED(matmul, Geometry)
 
-enum { HIGH = 384, WIDE = 256, DEEPEST = 256 };
+enum { STRIP = 6 }; /* rows of a widest tile */
+enum { HIGH = 32 * STRIP, DEEPEST = 256 };
 
-static int64_t floats(const Geometry *g) { return at_most(DEEPEST, g->depth) * up(at_most(WIDE, g->columns), PANEL); }
+enum { FEW = 12 }; /* rows of A for which nothing is packed */
+static int is_few(const Geometry *g) { return g->rows <= FEW && g->turned_b && !g->turned_a; }
 
-int64_t matmul_bytes(const Geometry *g) { return 4 * g->threads * floats(g); }
+/* Floats from strip to strip. A vector is stored for each column, and the last one's goes beyond the strip. */
+ALWAYS int64_t strip_floats(int64_t depth) { return depth * STRIP + LANES; }
+
+/* The workspace of a thread. */
+static int64_t floats(const Geometry *g) {
+    const int64_t depth = at_most(DEEPEST, g->depth), rows = at_most(HIGH, at_most(g->high, g->rows));
+    return at_most(g->wide, up(g->columns, PANEL)) * depth + up(rows, STRIP) / STRIP * strip_floats(depth);
+}
+
+int64_t matmul_bytes(const Geometry *g) { return is_few(g) ? 0 : 4 * g->threads * floats(g); }
+
+/* Copies rows x depth of A, whose rows are `pitch` floats apart. */
+static void copy_strips(int64_t rows, int64_t depth, const float *a, int64_t pitch, float *to) {
+    for (int64_t r = 0; r < rows; r += STRIP, to += strip_floats(depth))
+        for (int64_t k = 0; k < depth; k += LANES) {
+            vec square[LANES];
+            for (int i = 0; i < LANES; i++)
+                square[i] = i < STRIP && r + i < rows ? load_some(a + (r + i) * pitch + k, depth - k) : (vec){0};
+            transpose(square);
+            for (int i = 0; i < LANES && k + i < depth; i++) store(to + (k + i) * STRIP, square[i]);
+        }
+}
+
+/* The same of an A that lies as depth x rows. */
+static void copy_turned_strips(int64_t rows, int64_t depth, const float *a, int64_t pitch, float *to) {
+    for (int64_t k = 0; k < depth; k++, a += pitch, to += STRIP)
+        for (int64_t r = 0; r < rows; r += STRIP)
+            store(to + r / STRIP * strip_floats(depth), load_some(a + r, rows - r));
+}
+
+/* Computes a tile of fewer columns than a panel, by way of a whole one. start: null is zero */
+static void edge(const Product *whole, int64_t rows, int64_t columns, const float *a, const float *panel,
+                 const float *start, float *c) {
+    float tile[STRIP * PANEL] = {0};
+    Product p = *whole;
+    p.pitch = p.start_down = PANEL;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; start && j < columns; j++) tile[r * PANEL + j] = start[r * whole->start_down + j];
+    tiles_of[columns > LANES ? 2 : 1][rows](&p, a, panel, tile, tile);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < columns; j++) c[r * whole->pitch + j] = tile[r * PANEL + j];
+}
+
+/* Computes rows x columns of C from strips of A and panels of B. start: null is zero */
+static void multiply_strips(const Product *p, int64_t rows, int64_t columns, const float *strips, const float *panels,
+                            const float *start, float *c) {
+    const int64_t whole = columns / PANEL * PANEL;
+    for (int64_t j = 0; j < columns; j += ABREAST * PANEL) {
+        const int64_t vectors = at_most(WIDEST, (whole - j) / LANES);
+        for (int64_t r = 0; r < rows; r += STRIP) {
+            const int64_t tall = at_most(STRIP, rows - r);
+            const float *left = strips + r / STRIP * strip_floats(p->depth);
+            const float *from = start ? start + r * p->start_down : NULL;
+            float *to = c + r * p->pitch;
+            if (vectors > 0)
+                tiles_of[vectors][tall](p, left, panels + j * p->depth, from ? from + j : ZEROS, to + j);
+            if (vectors < WIDEST && whole < columns)
+                edge(p, tall, columns - whole, left, panels + whole * p->depth, from ? from + whole : NULL, to + whole);
+        }
+    }
+}
+
+/* Computes rows x columns of C, of which all pointers are to the first elements. */
+static void block(const Geometry *g, int64_t rows, int64_t columns, const float *a, const float *b, const float *bias,
+                  float *c, float *panels) {
+    for (int64_t k = 0; k < g->depth; k += DEEPEST) {
+        const int64_t depth = at_most(DEEPEST, g->depth - k);
+        float *strips = panels + up(columns, PANEL) * depth;
+        if (g->turned_b)
+            pack_turned(b + k, g->depth, depth, columns, panels);
+        else
+            pack(b + k * g->columns, g->columns, depth, columns, panels);
+        const int add = g->accumulate || k;
+        const Product p = {
+            .runs = 1, .depth = depth, .at = ONE_RUN, .down = 1, .along = STRIP, .step = PANEL, .over = depth * PANEL,
+            .pitch = g->columns, .aside = PANEL, .start_down = add ? g->columns : 0,
+            .start_over = add || bias ? PANEL : 0, .relu = g->relu && k + depth == g->depth,
+        };
+        for (int64_t i = 0; i < rows; i += HIGH) {
+            const int64_t count = at_most(HIGH, rows - i);
+            float *to = c + i * g->columns;
+            if (g->turned_a)
+                copy_turned_strips(count, depth, a + k * g->rows + i, g->rows, strips);
+            else
+                copy_strips(count, depth, a + i * g->depth + k, g->depth, strips);
+            multiply_strips(&p, count, columns, strips, panels, add ? to : bias, to);
+        }
+    }
+}
+
+enum { LONG = 2048 };   /* elements of each row of B that meet some rows of A before the next */
+enum { AHEAD = 256 };   /* elements of B that are prefetched before they are needed */
+
+/* sums[r] += the products of `depth` elements of row r of A and of LANES rows of B. */
+ALWAYS void turned_dots(const int rows, int64_t depth, const float *a, int64_t pitch, const float *const b[LANES],
+                        vec *sums) {
+    vec sum[STRIP], square[LANES];
+    int64_t k = 0;
+    _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) sum[r] = sums[r];
+    for (; k + LANES <= depth; k += LANES, a += LANES) {
+        _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) {
+            square[i] = once(b[i] + k);
+            __builtin_prefetch(b[i] + k + AHEAD);
+        }
+        transpose(square);
+        _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++)
+            _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++)
+                sum[r] = fused(a[r * pitch + i] - (vec){0}, square[i], sum[r]);
+    }
+    for (; k < depth; k++, a++) {
+        vec column;
+        for (int i = 0; i < LANES; i++) column[i] = b[i][k];
+        _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++)
+            sum[r] = fused(a[r * pitch] - (vec){0}, column, sum[r]);
+    }
+    _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) sums[r] = sum[r];
+}
+
+/* Computes rows x columns of C for few rows, where B lies as columns x depth. */
+static void few(const Geometry *g, int64_t rows, int64_t columns, const float *a, const float *b, const float *bias,
+                float *c) {
+    for (int64_t j = 0; j < columns; j += LANES) {
+        const float *of_b[LANES];
+        vec sums[FEW];
+        for (int64_t i = 0; i < LANES; i++) of_b[i] = b + at_most(columns - 1, j + i) * g->depth;
+        for (int64_t r = 0; r < rows; r++)
+            sums[r] = g->accumulate ? load_some(c + r * g->columns + j, columns - j)
+                      : bias ? load_some(bias + j, columns - j) : (vec){0};
+        for (int64_t k = 0; k < g->depth; k += LONG) {
+            for (int64_t r = 0; r < rows; r += STRIP) {
+#define COUNT(R)                                                                                         \
+    case R:                                                                                              \
+        turned_dots(R, at_most(LONG, g->depth - k), a + r * g->depth + k, g->depth, of_b, sums + r);     \
+        break;
+                switch (at_most(STRIP, rows - r)) { COUNT(1) COUNT(2) COUNT(3) COUNT(4) COUNT(5) COUNT(6) }
+#undef COUNT
+            }
+            for (int i = 0; i < LANES; i++) of_b[i] += LONG;
+        }
+        for (int64_t r = 0; r < rows; r++)
+            store_some(c + r * g->columns + j, g->relu ? where_positive(sums[r], sums[r]) : sums[r], columns - j);
+    }
+}
 
 /* y = y * scale + bias */
 static void finish(const Geometry *g, int64_t rows, int64_t columns, const float *bias, float *y) {
@@ -31,38 +181,24 @@ static void finish(const Geometry *g, int64_t rows, int64_t columns, const float
         for (int64_t j = 0; j < columns; j++) y[j] = y[j] * scale + (bias ? bias[j] : 0);
 }
 
-/* Computes a block of y, whose first element is at y. */
-static void block(const Geometry *g, int64_t rows, int64_t columns, const float *a, const float *b, const float *bias,
-                  float *y, float *panels) {
-    const int64_t whole = columns / PANEL * PANEL;
-    for (int64_t k = 0; k < g->depth; k += DEEPEST) {
-        const int64_t depth = at_most(DEEPEST, g->depth - k);
-        if (g->turned_b)
-            pack_turned(b + k, g->depth, depth, columns, panels);
-        else
-            pack(b + k * g->columns, g->columns, depth, columns, panels);
-        const Product p = {
-            .runs = 1, .depth = depth, .at = ONE_RUN,
-            .down = g->turned_a ? 1 : g->depth, .along = g->turned_a ? g->rows : 1,
-            .step = PANEL, .over = depth * PANEL, .pitch = g->columns, .aside = PANEL, .panels = whole / PANEL,
-        };
-        const float *left = a + k * p.along;
-        multiply(p, rows, left, panels, y, k > 0);
-        if (whole < columns) ragged(p, rows, columns - whole, left, panels + whole * depth, k > 0, y + whole);
-    }
-    if (g->scale != 1 || bias) finish(g, rows, columns, bias, y);
-}
-
 /* a b (bias) -> y */
 void matmul_forward(const Geometry *g, const float *a, const float *b, const float *bias, float *y, float *workspace) {
-    const int64_t down = (g->rows + HIGH - 1) / HIGH, across = (g->columns + WIDE - 1) / WIDE;
+    const int64_t down = up(g->rows, g->high) / g->high, across = up(g->columns, g->wide) / g->wide;
     const int64_t each = down * across;
+    const int scaled = g->scale != 1;
 #pragma omp parallel for schedule(static) num_threads(g->threads) if (g->batch * g->rows * g->columns > ALONE / 16)
     for (int64_t item = 0; item < g->batch * each; item++) {
-        const int64_t pair = item / each, i = item % each % down * HIGH, j = item % each / down * WIDE;
-        block(g, at_most(HIGH, g->rows - i), at_most(WIDE, g->columns - j),
-              a + pair * g->rows * g->depth + i * (g->turned_a ? 1 : g->depth),
-              b + pair * g->depth * g->columns + j * (g->turned_b ? g->depth : 1), bias ? bias + j : NULL,
-              y + (pair * g->rows + i) * g->columns + j, workspace + omp_get_thread_num() * floats(g));
+        const int64_t pair = item / each, i = item % each % down * g->high, j = item % each / down * g->wide;
+        const int64_t rows = at_most(g->high, g->rows - i), columns = at_most(g->wide, g->columns - j);
+        const float *left = a + pair * g->rows * g->depth + i * (g->turned_a ? 1 : g->depth);
+        const float *right = b + pair * g->depth * g->columns + j * (g->turned_b ? g->depth : 1);
+        const float *constant = bias ? bias + j : NULL;
+        float *to = y + (pair * g->rows + i) * g->columns + j;
+        if (is_few(g))
+            few(g, rows, columns, left, right, scaled ? NULL : constant, to);
+        else
+            block(g, rows, columns, left, right, scaled ? NULL : constant, to,
+                  workspace + omp_get_thread_num() * floats(g));
+        if (scaled) finish(g, rows, columns, constant, to);
     }
 }

@@ -12,29 +12,63 @@ from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
+PANEL = 64  # columns: two panels of product.h with AVX-512, more on other CPUs
+WIDE = 1024  # columns of a block
+
 
 class Geometry(Mirrored):
     twin = "matmul"
 
     _fields_ = (
-        *((n, ctypes.c_int64) for n in ("batch", "rows", "depth", "columns", "turned_a", "turned_b", "threads")),
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                "batch", "rows", "depth", "columns", "turned_a", "turned_b", "relu", "accumulate", "high", "wide",
+                "threads",
+            )
+        ),
         ("scale", ctypes.c_double),
+    )  # fmt: skip
+
+
+def geometry(
+    native: Native, rows: int, depth: int, columns: int, *, turned_a: bool = False, turned_b: bool = False,
+    relu: bool = False, accumulate: bool = False, batch: int = 1, scale: float = 1.0,
+) -> Geometry:  # fmt: skip
+    """The geometry of C = A B, or of C += A B, of A with rows x depth elements and B with depth x columns.
+
+    All threads get equally many blocks of C: pieces of the columns, or of the rows if these are more."""
+    across, down = -(-columns // WIDE), 1
+    if batch % native.threads:
+        if rows > columns:
+            down = native.threads
+        else:
+            across += -across % native.threads
+    high, wide = -(-rows // down), -(-columns // across // PANEL) * PANEL
+    return Geometry(
+        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, native.threads, scale
     )
+
+
+def product(native: Native, g: Geometry, swapped: bool = False, name: str = NAME) -> Recipe:
+    """The recipe for a b (bias) -> c; swapped: of an op that reads b a."""
+    run, scratch = native.function("matmul_forward"), Scratch()
+    panels = scratch.take(native.bytes("matmul_bytes", g))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        left, right, *bias = map(address, reads[::-1] if swapped else reads)
+        return [bound(run, g, left, right, *(bias or [0]), address(writes[0]), panels.address(workspace))]
+
+    return scratch.recipe(name, bind)
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
     """One recipe for a b (bias) -> y."""
     a = op.attrs
-    g = Geometry(a.batch, a.rows, a.depth, a.columns, a.transpose_a, a.transpose_b, native.threads, a.scale)
-    run = native.function("matmul_forward")
-    scratch = Scratch()
-    panels = scratch.take(native.bytes("matmul_bytes", g))
-
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        left, right, *bias = map(address, reads)
-        return [bound(run, g, left, right, *(bias or [0]), address(writes[0]), panels.address(workspace))]
-
-    return [scratch.recipe(NAME, bind)]
+    g = geometry(
+        native, a.rows, a.depth, a.columns, turned_a=a.transpose_a, turned_b=a.transpose_b, batch=a.batch, scale=a.scale
+    )
+    return [product(native, g)]
 
 
 FIRST = {"matmul.forward": forward}

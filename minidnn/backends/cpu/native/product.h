@@ -146,14 +146,15 @@ static inline void pack_turned(const float *b, int64_t pitch, int64_t rows, int6
 /* Computes the columns of C in the last, incomplete panel, by way of whole tiles. */
 static inline void ragged(Product p, int64_t rows, int64_t columns, const float *a, const float *panel,
                           int accumulate, float *c) {
-    float tile[ROWS * PANEL];
+    float tile[ROWS * PANEL] = {0};
     const int64_t pitch = p.pitch;
     p.pitch = p.step = PANEL, p.panels = 1, p.half = columns <= LANES, p.past = 0;
     for (int64_t i = 0; i < rows; i += ROWS, c += ROWS * pitch) {
         const int64_t count = i + ROWS < rows ? ROWS : rows - i;
-        multiply(p, count, a + i * p.down, panel, tile, 0);
+        for (int64_t r = 0; accumulate && r < count; r++)
+            for (int64_t j = 0; j < columns; j++) tile[r * PANEL + j] = c[r * pitch + j];
+        multiply(p, count, a + i * p.down, panel, tile, accumulate);
         for (int64_t r = 0; r < count; r++)
-            for (int64_t j = 0; j < columns; j++)
-                c[r * pitch + j] = (accumulate ? c[r * pitch + j] : 0) + tile[r * PANEL + j];
+            for (int64_t j = 0; j < columns; j++) c[r * pitch + j] = tile[r * PANEL + j];
     }
 }
