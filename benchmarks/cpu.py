@@ -1,6 +1,7 @@
 """A training iteration on the CPU compared with PyTorch's: seconds, and bytes at the peak.
 
     python benchmarks/cpu.py                                              the nets and policies below
+    python benchmarks/cpu.py --networks gpt2:4:512                        batches of 4 windows of 512 tokens
     python benchmarks/cpu.py --networks vgg16:4,lenet:64 --policies liveness:p --json
     python benchmarks/cpu.py --save                                       also writes benchmarks/results/cpu-<machine>.*
     python benchmarks/cpu.py --avx2                                       both sides as on a CPU without AVX-512
@@ -47,11 +48,10 @@ from minidnn.errors import BadInput
 from minidnn.measuring import load
 from minidnn.memory import policies
 from minidnn.memory.policies.check import check_policies
-from minidnn.zoo import NoSuchModel
 
 NETWORKS = (
     "vgg16:4,resnet18:8,resnet34:8,resnet50:8,densenet121:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100,"
-    "mobilenet_v2:8,squeezenet:8,vit_s:8,convnext_tiny:8"
+    "mobilenet_v2:8,squeezenet:8,vit_s:8,vit_small:8,convnext_tiny:8,gpt2:4:512"
 )
 POLICIES = [name for name in ("liveness:p", "recompute_cheap:p") if name.partition(":")[0] in policies.names()]
 LAYOUTS = ("contiguous", "channels_last")
@@ -80,31 +80,26 @@ class Wrong(ValueError):
 
 
 def asked(text: str) -> tuple[str, int | None]:
-    """The net's name and batch (None: the file's) in "NET" or "NET:BATCH". Raises Wrong."""
-    name, colon, batch = text.rpartition(":")
-    if not colon:
-        name, batch = text, ""
-    elif not (batch.isdecimal() and int(batch)):
+    """The net's name and batch (None: the file's) in "NET" or "NET:BATCH". Raises BadInput."""
+    found = nets.Asked.parse(text)
+    found.net()
+    if found.seq:
         raise Wrong(f"{text!r}: expected NET or NET:BATCH, as vgg16:4")
-    try:
-        nets.found(name, int(batch) if batch else None)
-    except (NoSuchModel, ValueError) as error:
-        raise Wrong(str(error)) from None
-    return name, int(batch) if batch else None
+    return found.name, found.batch
 
 
 def compared(
-    name: str, batch: int | None, wanted: Sequence[str], threads: int, rounds: int, again: bool, tell: Tell
+    net: nets.Asked, wanted: Sequence[str], threads: int, rounds: int, again: bool, tell: Tell
 ) -> Iterator[Row]:
     """A row of the results for each policy in `wanted`. Raises Failed."""
     sides: list[Side] = []
     try:
-        ours = Side(Ours, name, batch, threads)
+        ours = Side(Ours, net, threads)
         sides.append(ours)
         mine = ours.ask("load", wanted, again, tell=tell)
         theirs, peers = {}, {}
         for settings, environment in SETTINGS.items():
-            side = Side(Theirs, name, batch, threads, environment=environment)
+            side = Side(Theirs, net, threads, environment=environment)
             sides.append(side)
             loaded = side.ask("load", LAYOUTS, tell=tell)
             for layout, peer in loaded["layouts"].items():
@@ -120,13 +115,13 @@ def compared(
     seconds = {case: median(s for turn in taken for s in turn.seconds) for case, taken in turns.items()}
     cpu = {case: median(turn.cpu for turn in taken) for case, taken in turns.items()}
     best = min(theirs, key=seconds.__getitem__)
-    default = min(seconds["default", layout] for layout in LAYOUTS)
+    default = min(seconds[case] for case in theirs if case[0] == "default")
     peer = peers[best]
     at_limits = mine["product_flops"] / limits["flops"] + mine["other_bytes"] / limits["bytes"]
     for policy in wanted:
         facts, own = mine["policies"][policy], seconds[policy, policy]
         yield {
-            "network": name, "batch": mine["batch"], "policy": policy,
+            "network": net.name, "batch": mine["batch"], "seq": net.seq, "policy": policy,
             "seconds": own, "peer_seconds": seconds[best], "seconds_ratio": own / seconds[best],
             "peak_bytes": facts["peak_bytes"], "peer_peak_bytes": peer["peak_bytes"],
             "memory_ratio": facts["peak_bytes"] / peer["peak_bytes"],
@@ -180,7 +175,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if importlib.util.find_spec("torch") is None:
             raise Wrong("PyTorch, the peer, is not installed: pip install 'minidnn[peer]'")
         check_policies(args.policies)
-        wanted = [asked(text) for text in args.networks]
+        wanted = [nets.Asked.parse(text) for text in args.networks]
+        for net in wanted:
+            net.net()
         if args.save:
             RESULTS.mkdir(exist_ok=True)
     except (Wrong, BadInput, OSError) as error:
@@ -204,19 +201,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> tuple[list[Row], int]:
+def _run(wanted: Sequence[nets.Asked], args: argparse.Namespace) -> tuple[list[Row], int]:
     """The rows of the nets that could be compared, and the exit code."""
     rows: list[Row] = []
     code = 0
     with watched() as (console, say):
-        for name, batch in wanted:
-            title = f"{name}, {batch}" if batch else name
+        for net in wanted:
+            title = str(net)
 
             def tell(done: int, of: int, text: str, title: str = title) -> None:
                 say(done, of, f"{title}: {text}")
 
             try:
-                found = list(compared(name, batch, args.policies, args.threads, args.rounds, args.again, tell))
+                found = list(compared(net, args.policies, args.threads, args.rounds, args.again, tell))
             except KeyboardInterrupt:
                 console.print(f"{title}: interrupted; what was done before is kept", style="red")
                 return rows, 130
@@ -233,7 +230,8 @@ def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> 
 
 
 def _line(row: Row) -> str:
-    said = f"{row['network']}, {row['batch']}, {row['policy']}: {row['seconds_ratio']:.2f} of PyTorch's seconds"
+    net = nets.Asked(row["network"], row["batch"], row.get("seq"))
+    said = f"{net}, {row['policy']}: {row['seconds_ratio']:.2f} of PyTorch's seconds"
     said += f" ({row['default_ratio']:.2f} with its default settings)"
     return f"{said}, {row['memory_ratio']:.2f} of its bytes"
 

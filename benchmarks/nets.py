@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -32,6 +33,31 @@ def found(name: str, batch: int | None) -> Net:
     """The net of that name in the zoo, or in a file. Raises zoo.NoSuchModel, which lists the known names."""
     net = zoo.find(name, batch)
     return net if isinstance(net, Net) else Net.from_file(net, batch)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A net by its name, with a batch and with windows of so many tokens; None: its own."""
+
+    name: str
+    batch: int | None = None
+    seq: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Asked:
+        """The net of "NET", "NET:BATCH" or "NET:BATCH:TOKENS". Raises BadInput."""
+        name, *counts = text.split(":")
+        if len(counts) > 2 or not all(n.isdecimal() and int(n) for n in counts):
+            raise BadInput(f"{text!r}: expected NET, NET:BATCH or NET:BATCH:TOKENS, as vgg16:4 or gpt2:4:512")
+        return cls(name, *map(int, counts))
+
+    def net(self) -> Net:
+        """Raises zoo.NoSuchModel, which lists the known names, and BadInput for tokens of a net that reads none."""
+        net = found(self.name, self.batch)
+        return net.with_tokens(self.seq) if self.seq else net
+
+    def __str__(self) -> str:
+        return ", ".join(str(part) for part in (self.name, self.batch, self.seq and f"{self.seq} tokens") if part)
 
 
 def on_gpu(text: str) -> tuple[str, int, str]:

@@ -23,7 +23,7 @@ from benchmarks.nets import COMPARED, GENTLE, TRAIN
 
 TURN = 0.5  # seconds that the steps of a turn take at least
 SHORT = 0.25  # seconds; if a step takes less, the first of a turn is not counted, since its caches are cold
-PRODUCTS = ("convolution", "inner_product")  # families of ops
+PRODUCTS = ("convolution", "inner_product", "matmul", "attention", "linear_loss")  # families of ops
 WARM = 2  # steps that are run before any is counted
 PATIENCE = 10.0  # seconds that an interrupted side has to end by itself
 
@@ -44,12 +44,12 @@ class Ours:
 
     The batch lies on the host. Each step copies it into the arena; the loss is read after each step."""
 
-    def __init__(self, tell: Tell, network: str, batch: int | None, threads: int) -> None:
+    def __init__(self, tell: Tell, asked: nets.Asked, threads: int) -> None:
         from minidnn.backends.cpu import CpuDevice
 
         self.tell = tell
         self.device = CpuDevice(threads)
-        self.net = nets.remembering(nets.found(network, batch))
+        self.net = nets.remembering(asked.net())
         self.sessions: dict[str, Any] = {}
 
     def load(self, policies: Sequence[str], again: bool) -> dict[str, Any]:
@@ -131,22 +131,25 @@ def train(session: Any) -> float:
 class Theirs:
     """PyTorch's side: eager mode in each layout (benchmarks/peer.py), with default settings and `threads` threads."""
 
-    def __init__(self, tell: Tell, network: str, batch: int | None, threads: int) -> None:
+    def __init__(self, tell: Tell, asked: nets.Asked, threads: int) -> None:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences PyTorch's profiler; set before the import
         import torch
 
         torch.set_num_threads(threads)
         self.tell, self.version = tell, torch.__version__
-        self.net = nets.remembering(nets.found(network, batch))
+        self.net = nets.remembering(asked.net())
         self.trainers: dict[str, Any] = {}
 
     def load(self, layouts: Sequence[str]) -> dict[str, Any]:
+        """The losses to compare and the peak in each layout; in the first one alone if the net has no images."""
         from benchmarks.peer import Peer, Trainer, first_weights
         from minidnn.programs.build import programs
 
         graph, weights = self.net.graph("TRAIN"), first_weights(self.net)
         batch = nets.batch_of(programs(self.net, TRAIN, ("TRAIN",))["TRAIN"], GENTLE)
         given = {t.name: value for t, value in batch.items()}
+        if not any(len(blob.tensor.shape) == 4 for node in graph.layers for blob in node.tops):
+            layouts = layouts[:1]
         found = {}
         for i, layout in enumerate(layouts):
             self.tell(i, len(layouts), f"PyTorch, {layout}: comparing losses, and watching its memory")

@@ -98,8 +98,9 @@ class Norms(Net):
         lambda: zoo.MADE["convnext_tiny"](batch=2, size=64, depths=(1, 1, 2, 1), width=8),
         lambda: zoo.MADE["swin_t"](batch=2, size=32, depths=(2, 2), width=8, heads=(2, 4), window=4),
         Norms,
+        lambda: zoo.MADE["gpt2"](batch=2, seq=6, width=24, blocks=2, heads=2, vocabulary=31),
     ],
-    ids=["vit", "convnext", "swin", "norms"],
+    ids=["vit", "convnext", "swin", "norms", "gpt2"],
 )
 @pytest.mark.peer("torch")
 def test_loss_and_gradients_are_its(torch, make):
@@ -111,6 +112,10 @@ def test_loss_and_gradients_are_its(torch, make):
     weights = {  # ones and zeros say little
         k: (v + 0.1 * random.standard_normal(v.shape)).astype(np.float32) for k, v in first_weights(net).items()
     }
+    shared: dict[str, np.ndarray] = {}
+    for node in net.graph("TRAIN").layers:
+        for key, p in ((f"{node.name}/{p.name}", p) for p in node.parameters if p.tensor):
+            weights[key] = shared.setdefault(p.tensor, weights[key])
     keys = [(key, *key.rsplit("/", 1)) for key in weights]
     with Session(net, TrainSpec(SGD(momentum=0.0, weight_decay=0.0)), ("TRAIN",), device="cpu") as session:
         for key, layer, blob in keys:
@@ -290,9 +295,10 @@ def document(*rows):
 def test_goals_are_the_issue_s():
     assert report.goals(row()) == (0.42, 0.85)
     assert report.goals(row(network="lenet", batch=64)) == (0.55, 1.0)
+    assert report.goals(row(network="gpt2", batch=4, seq=512)) == (0.8, 0.7)
     assert report.goals(row(network="resnet50", batch=8, policy="recompute_cheap:p")) == (None, 0.65)
     assert report.goals(row(network="vgg19")) == report.goals(row(batch=8)) == (None, None)
-    assert {f"{name}:{batch}" for name, batch in report.LIVENESS} == set(cpu.NETWORKS.split(","))
+    assert {":".join(map(str, net)) for net in report.LIVENESS} == set(cpu.NETWORKS.split(","))
 
 
 def test_the_spread_of_the_rounds_is_shown():
@@ -331,9 +337,10 @@ def test_the_picture_is_svg_and_keeps_within_it():
     "argv, says",
     [
         (["--networks", "lenett:4"], "did you mean 'lenet'"),
-        (["--networks", "lenet:0"], "expected NET or NET:BATCH"),
-        (["--networks", "lenet:"], "expected NET or NET:BATCH"),
+        (["--networks", "lenet:0"], "expected NET, NET:BATCH or NET:BATCH:TOKENS"),
+        (["--networks", "lenet:"], "expected NET, NET:BATCH or NET:BATCH:TOKENS"),
         (["--networks", "nothing_like_it:4"], "there are alexnet"),
+        (["--networks", "lenet:4:8"], "net LeNet: no Data layer gives tokens"),
         (["--policies", "livenes:p"], "did you mean 'liveness'"),
     ],
 )
@@ -432,26 +439,26 @@ def test_a_side_that_is_at_work_is_interrupted(monkeypatch):
 
 
 def test_what_was_done_is_kept_when_it_is_interrupted(monkeypatch, capsys):
-    def compared(name, *rest):
-        if name == "vgg16":
+    def compared(net, *rest):
+        if net.name == "vgg16":
             raise KeyboardInterrupt
-        yield row(network=name)
+        yield row(network=net.name)
 
     monkeypatch.setattr(cpu, "compared", compared)
     args = SimpleNamespace(policies=["liveness:p"], threads=2, rounds=1, again=False, traceback=False)
-    rows, code = cpu._run([("lenet", 64), ("vgg16", 4), ("alexnet", 32)], args)
+    rows, code = cpu._run([nets.Asked("lenet", 64), nets.Asked("vgg16", 4), nets.Asked("alexnet", 32)], args)
     assert code == 130 and [r["network"] for r in rows] == ["lenet"]
     assert "vgg16, 4: interrupted" in capsys.readouterr().err
 
 
 def test_a_net_that_cannot_be_compared_does_not_end_the_others(monkeypatch, capsys):
-    def compared(name, *rest):
-        if name == "vgg16":
+    def compared(net, *rest):
+        if net.name == "vgg16":
             raise Failed("they do not compute the same")
-        yield row(network=name)
+        yield row(network=net.name)
 
     monkeypatch.setattr(cpu, "compared", compared)
     args = SimpleNamespace(policies=["liveness:p"], threads=2, rounds=1, again=False, traceback=False)
-    rows, code = cpu._run([("vgg16", 4), ("lenet", 64)], args)
+    rows, code = cpu._run([nets.Asked("vgg16", 4), nets.Asked("lenet", 64)], args)
     assert code == 1 and [r["network"] for r in rows] == ["lenet"]
     assert "do not compute the same" in capsys.readouterr().err
