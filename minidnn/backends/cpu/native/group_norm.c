@@ -8,15 +8,18 @@
  *
  * A sample is cut into pieces, by sizes alone. A piece is summed in float32, by channel, then the pieces in their order,
  * in float64. So no bit depends on threads, or on the other samples. If there are samples for all threads, a thread does
- * all of a sample at once, of which a near cache then has most when it is read again.
+ * all of a sample at once, of which a near cache then has most when it is read again. Of long runs a group lies in one
+ * piece of memory, and counts as a sample of its own.
  */
 #include <math.h>
+#include <stddef.h>
 
 #include "mirrored.h"
 #include "pieces.h"
 
 typedef struct {
     int64_t samples, groups, width; /* width: channels of a group */
+    int64_t rows;                   /* of gamma and beta: the samples have them in turn */
     int64_t places, run;
     int64_t threads;
     double eps;
@@ -57,6 +60,11 @@ typedef struct {
     float *to, *mean, *inverse, *products, *sums, *workspace;
     int past; /* whether `to` goes past the caches */
 } Pass;
+
+/* The numbers of a sample's channels in gamma or beta; null if there are none. */
+static const float *of_sample(const Geometry *g, const float *numbers, int64_t n) {
+    return numbers ? numbers + n % g->rows * channels(g) : NULL;
+}
 
 /* What a pass reads by channel: the sums of a piece, and the numbers that the second pass takes from all pieces. */
 typedef struct {
@@ -122,21 +130,19 @@ ALWAYS void add_run_moments(Sums *sum, Sums *square, const float *x, int64_t at,
     square->of[j] += away * away;
 }
 
-static void moments(const Pass *p, int64_t n, int64_t piece) {
+static void moments(const Pass *p, int64_t n, int64_t piece, int64_t k) {
     const Geometry *g = p->g;
     const int64_t c = channels(g), count = count_of(g, piece);
-    const float *x = p->x + n * elements(g) + start_of(g, piece, 0);
+    const float *x = p->x + n * elements(g) + start_of(g, piece, k);
     const Space s = space(p, n, piece);
-    memset(s.sum, 0, 8 * pitch(g));
     if (g->run == 1) {
+        memset(s.sum, 0, 8 * pitch(g));
         PLACE_BY_PLACE(count, c, add_moments, s, x)
         return;
     }
-    for (int64_t k = 0; k < c; k++, x += g->run) {
-        Sums sum = {0}, square = {0};
-        ALONG_RUN(count, add_run_moments, &sum, &square, x);
-        s.sum[k] = sum_of(&sum), s.product[k] = sum_of(&square);
-    }
+    Sums sum = {0}, square = {0};
+    ALONG_RUN(count, add_run_moments, &sum, &square, x);
+    s.sum[k] = sum_of(&sum), s.product[k] = sum_of(&square);
 }
 
 /* Mean and variance of a group from the sums of its channels in all pieces: by Chan, Golub and LeVeque, "Algorithms for
@@ -144,7 +150,7 @@ static void moments(const Pass *p, int64_t n, int64_t piece) {
  * summed, the variance is right however far from 0 all of x is (normalization.c). */
 static void by_moments(const Pass *p, int64_t n) {
     const Geometry *g = p->g;
-    const float *x = p->x + n * elements(g);
+    const float *x = p->x + n * elements(g), *gamma = of_sample(g, p->gamma, n), *beta = of_sample(g, p->beta, n);
     const double all = (double)g->width * g->places * g->run;
     for (int64_t group = 0; group < g->groups; group++) {
         const int64_t from = group * g->width, to = from + g->width;
@@ -169,8 +175,8 @@ static void by_moments(const Pass *p, int64_t n) {
         p->inverse[n * g->groups + group] = inverse;
         for (int64_t k = from; k < to; k++) {
             s.shift[k] = (float)mean;
-            s.factor[k] = p->gamma ? p->gamma[k] * inverse : inverse;
-            s.level[k] = p->beta ? p->beta[k] : 0;
+            s.factor[k] = gamma ? gamma[k] * inverse : inverse;
+            s.level[k] = beta ? beta[k] : 0;
         }
     }
 }
@@ -189,9 +195,9 @@ ALWAYS void set_run_normalized(const Pass *p, vec shift, vec factor, vec level, 
     put(y + at, fused(load_some(x + at, n) - shift, factor, level), n, p->past);
 }
 
-static void normalize(const Pass *p, int64_t n, int64_t piece) {
+static void normalize(const Pass *p, int64_t n, int64_t piece, int64_t k) {
     const Geometry *g = p->g;
-    const int64_t c = channels(g), count = count_of(g, piece), from = n * elements(g) + start_of(g, piece, 0);
+    const int64_t c = channels(g), count = count_of(g, piece), from = n * elements(g) + start_of(g, piece, k);
     const float *x = p->x + from;
     float *y = p->to + from;
     const Space s = space(p, n, 0);
@@ -199,8 +205,7 @@ static void normalize(const Pass *p, int64_t n, int64_t piece) {
         PLACE_BY_PLACE(count, c, set_normalized, p, s, x, y)
         return;
     }
-    for (int64_t k = 0; k < c; k++, x += g->run, y += g->run)
-        ALONG_RUN(count, set_run_normalized, p, each(s.shift[k]), each(s.factor[k]), each(s.level[k]), x, y);
+    ALONG_RUN(count, set_run_normalized, p, each(s.shift[k]), each(s.factor[k]), each(s.level[k]), x, y);
 }
 
 /* ---- backward */
@@ -228,21 +233,19 @@ ALWAYS void add_run_slopes(Sums *sum, Sums *product, vec shift, const float *x, 
     product->of[j] += there(d * (load_some(x + at, n) - shift), n);
 }
 
-static void slopes(const Pass *p, int64_t n, int64_t piece) {
+static void slopes(const Pass *p, int64_t n, int64_t piece, int64_t k) {
     const Geometry *g = p->g;
-    const int64_t c = channels(g), count = count_of(g, piece), from = n * elements(g) + start_of(g, piece, 0);
+    const int64_t c = channels(g), count = count_of(g, piece), from = n * elements(g) + start_of(g, piece, k);
     const float *x = p->x + from, *dy = p->dy + from;
     const Space s = space(p, n, piece);
-    memset(s.sum, 0, 8 * pitch(g));
     if (g->run == 1) {
+        memset(s.sum, 0, 8 * pitch(g));
         PLACE_BY_PLACE(count, c, add_slopes, s, s.shift, x, dy)
         return;
     }
-    for (int64_t k = 0; k < c; k++, x += g->run, dy += g->run) {
-        Sums sum = {0}, product = {0};
-        ALONG_RUN(count, add_run_slopes, &sum, &product, each(s.shift[k]), x, dy);
-        s.sum[k] = sum_of(&sum), s.product[k] = sum_of(&product);
-    }
+    Sums sum = {0}, product = {0};
+    ALONG_RUN(count, add_run_slopes, &sum, &product, each(s.shift[k]), x, dy);
+    s.sum[k] = sum_of(&sum), s.product[k] = sum_of(&product);
 }
 
 /* The sums by channel, and the numbers of
@@ -251,6 +254,7 @@ static void slopes(const Pass *p, int64_t n, int64_t piece) {
 static void by_slopes(const Pass *p, int64_t n) {
     const Geometry *g = p->g;
     const int64_t c = channels(g);
+    const float *gamma = of_sample(g, p->gamma, n);
     const double all = (double)g->width * g->places * g->run;
     const Space s = space(p, n, 0);
     for (int64_t group = 0; group < g->groups; group++) {
@@ -265,7 +269,7 @@ static void by_slopes(const Pass *p, int64_t n) {
             }
             product *= inverse;
             p->products[n * c + k] = (float)product, p->sums[n * c + k] = (float)sum;
-            const double factor = p->gamma ? p->gamma[k] : 1;
+            const double factor = gamma ? gamma[k] : 1;
             level += factor * sum, slope += factor * product;
             s.factor[k] = (float)(factor * inverse);
         }
@@ -298,9 +302,9 @@ ALWAYS void set_run_derivatives(const Pass *p, vec shift, vec factor, vec slope,
     put(dx + at, derivative(load_some(x + at, n), load_some(dy + at, n), shift, factor, slope, level), n, p->past);
 }
 
-static void differentiate(const Pass *p, int64_t n, int64_t piece) {
+static void differentiate(const Pass *p, int64_t n, int64_t piece, int64_t k) {
     const Geometry *g = p->g;
-    const int64_t c = channels(g), count = count_of(g, piece), from = n * elements(g) + start_of(g, piece, 0);
+    const int64_t c = channels(g), count = count_of(g, piece), from = n * elements(g) + start_of(g, piece, k);
     const float *x = p->x + from, *dy = p->dy + from;
     float *dx = p->to + from;
     const Space s = space(p, n, 0);
@@ -308,29 +312,31 @@ static void differentiate(const Pass *p, int64_t n, int64_t piece) {
         PLACE_BY_PLACE(count, c, set_derivatives, p, s, x, dy, dx)
         return;
     }
-    for (int64_t k = 0; k < c; k++, x += g->run, dy += g->run, dx += g->run)
-        ALONG_RUN(count, set_run_derivatives, p, each(s.shift[k]), each(s.factor[k]), each(s.slope[k]),
-                  each(s.level[k]), x, dy, dx);
+    ALONG_RUN(count, set_run_derivatives, p, each(s.shift[k]), each(s.factor[k]), each(s.slope[k]), each(s.level[k]), x,
+              dy, dx);
 }
 
 /* ---- all passes, in their order */
 
 typedef void Whole(const Pass *p, int64_t n);
-typedef void Piece(const Pass *p, int64_t n, int64_t piece);
+/* k: the channel of which it is a piece; 0 if channels are innermost, and it is one of all */
+typedef void Piece(const Pass *p, int64_t n, int64_t piece, int64_t k);
 
 /* Of each sample: `before` if there is one, `first` for all pieces, `between`, and `last` for all pieces if there is
  * something to write. */
 static void passes(const Pass *p, Whole before, Piece first, Whole between, Piece last) {
     const Geometry *g = p->g;
-    const int64_t count = pieces(g), size = g->samples * elements(g);
+    const int64_t of_channel = pieces(g), count = of_channel * (g->run > 1 ? channels(g) : 1);
+    const int64_t size = g->samples * elements(g);
+#define PIECE_OF(i) (i) % of_channel, (i) / of_channel
     const int threads = size > ALONE / 4 ? (int)g->threads : 1;
     if (g->samples >= threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
         for (int64_t n = 0; n < g->samples; n++) {
             if (before) before(p, n);
-            for (int64_t i = 0; i < count; i++) first(p, n, i);
+            for (int64_t i = 0; i < count; i++) first(p, n, PIECE_OF(i));
             between(p, n);
-            for (int64_t i = 0; p->to && i < count; i++) last(p, n, i);
+            for (int64_t i = 0; p->to && i < count; i++) last(p, n, PIECE_OF(i));
             if (p->past) stored_past();
         }
         return;
@@ -341,12 +347,12 @@ static void passes(const Pass *p, Whole before, Piece first, Whole between, Piec
         for (int64_t n = 0; n < g->samples; n++)
             if (before) before(p, n);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < g->samples * count; i++) first(p, i / count, i % count);
+        for (int64_t i = 0; i < g->samples * count; i++) first(p, i / count, PIECE_OF(i % count));
 #pragma omp for schedule(static)
         for (int64_t n = 0; n < g->samples; n++) between(p, n);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < g->samples * count; i++)
-            if (p->to) last(p, i / count, i % count);
+            if (p->to) last(p, i / count, PIECE_OF(i % count));
         if (p->past) stored_past();
     }
 }

@@ -13,12 +13,14 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.rows import groups
 from minidnn.program import Op
 
+LONG = 1024  # elements of a run from which on each group has a workspace of its own, which is then small beside it
+
 
 class Geometry(Mirrored):
     twin = "group_norm"
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("samples", "groups", "width", "places", "run", "threads")),
+        *((name, ctypes.c_int64) for name in ("samples", "groups", "width", "rows", "places", "run", "threads")),
         ("eps", ctypes.c_double),
     )
 
@@ -49,7 +51,9 @@ def backward(native: Native, op: Op) -> list[Recipe]:
 
 
 def _geometry(native: Native, op: Op) -> Geometry:
-    return Geometry(*groups(op.reads[0].shape, op.attrs.groups), native.threads, op.attrs.eps)
+    samples, count, width, places, run = groups(op.reads[0].shape, op.attrs.groups)
+    rows = count if run >= LONG else 1  # each group as a sample
+    return Geometry(samples * rows, count // rows, width, rows, places, run, native.threads, op.attrs.eps)
 
 
 FIRST = {"group_norm.forward": forward, "group_norm.backward": backward}
