@@ -163,18 +163,13 @@ static void sink(const Geometry *g, const Block *b, int64_t first, int64_t keys,
 
 /* Factors of the probabilities of LANES queries from `row` on, for the four keys from 4 * fourth on. */
 static void factors(const Geometry *g, int64_t row, int64_t fourth, uint32_t iteration, vec out[4]) {
-    uint32_t word[4][LANES];
+    unsigned_bits word[4];
     for (int i = 0; i < LANES; i++) {
         const uint64_t at = (uint64_t)((row + i) * ((g->keys + 3) / 4) + fourth);
         word[0][i] = (uint32_t)at, word[1][i] = (uint32_t)(at >> 32);
     }
-    const Stream stream = {g->seed_low, g->seed_high, g->key, iteration};
-    philox(LANES, stream, word[0], word[1], word[2], word[3]);
-    for (int i = 0; i < 4; i++) {
-        unsigned_bits w;
-        memcpy(&w, word[i], sizeof w);
-        out[i] = choose((bits)(w >= g->limit), each(g->kept), (vec){0});
-    }
+    philox((Stream){g->seed_low, g->seed_high, g->key, iteration}, word);
+    for (int i = 0; i < 4; i++) out[i] = choose((bits)(word[i] >= g->limit), each(g->kept), (vec){0});
 }
 
 /* Multiplies a tile of probabilities with their factors. With `slopes`, the gradients of these products, which then

@@ -19,18 +19,19 @@ enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* generated at a time */
 
 /* Words [4 * block, 4 * block + WORDS) of x. */
 static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t *out) {
-    uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS];
-    for (int i = 0; i < BLOCKS; i++) {
-        a[i] = (uint32_t)(g->block + block + i);
-        b[i] = (uint32_t)((uint64_t)(g->block + block + i) >> 32);
+    const Stream stream = {g->seed_low, g->seed_high, g->key, (uint32_t)iteration};
+    uint32_t made[4][BLOCKS];
+    for (int from = 0; from < BLOCKS; from += LANES) {
+        unsigned_bits word[4];
+        for (int i = 0; i < LANES; i++) {
+            word[0][i] = (uint32_t)(g->block + block + from + i);
+            word[1][i] = (uint32_t)((uint64_t)(g->block + block + from + i) >> 32);
+        }
+        philox(stream, word);
+        for (int j = 0; j < 4; j++) memcpy(made[j] + from, &word[j], sizeof word[j]);
     }
-    philox(BLOCKS, (Stream){g->seed_low, g->seed_high, g->key, (uint32_t)iteration}, a, b, c, d);
-    for (int i = 0; i < BLOCKS; i++) {
-        out[4 * i] = a[i];
-        out[4 * i + 1] = b[i];
-        out[4 * i + 2] = c[i];
-        out[4 * i + 3] = d[i];
-    }
+    for (int i = 0; i < BLOCKS; i++)
+        for (int j = 0; j < 4; j++) out[4 * i + j] = made[j][i];
 }
 
 /* Elements [from, from + n) of a tensor as float32, n at most WORDS: a copy in `own`, if it has 16 bits. */
