@@ -78,7 +78,7 @@ BY_FOURS = {  # source -> its kernels that move four values at once, but for tho
     "pooling": "",
     "join": "",
     "dropout": "",
-    "update": "^accumulate$|^clear$",
+    "sums": "^add_slices$",
     "normalization": "^scale_",
 }
 

@@ -16,7 +16,7 @@ from tests.support.op_examples import attrs
     [
         ("softmax.forward", (2, 3 << 30), attrs(axis=1), 3 << 30),
         ("reduction.forward", (2, 3, 1 << 30), attrs(axis=0, operation="SUM", coeff=1.0), 6 << 30),
-        ("dropout.forward", (1, 2, 1 << 16, 1 << 16), attrs(ratio=0.5, seed=1, key=1), 1 << 32),
+        ("dropout.forward", (1, 2, 1 << 16, 1 << 16), attrs(ratio=0.5, seed=1, key=1, block=0), 1 << 32),
     ],
 )
 def test_what_a_kernel_does_not_count_is_refused_by_name_and_number(kind, shape, a, size):

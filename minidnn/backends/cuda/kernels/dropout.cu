@@ -53,8 +53,10 @@ extern "C" __global__ void dropout_factors(const int64* iteration, float* y, int
     uint32 now = (uint32)*iteration;
     for (int64 i = first(); i < (n + 3) / 4; i += step()) {
         Words w = philox(begin + i, now, key, seed_low, seed_high);
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (i * 4 + k < n) y[i * 4 + k] = w.v[k] >= limit ? scale : 0.0f;
+        auto f = [=](uint32 word) { return word >= limit ? scale : 0.0f; };
+        if (i < n / 4)
+            reinterpret_cast<float4*>(y)[i] = make_float4(f(w.v[0]), f(w.v[1]), f(w.v[2]), f(w.v[3]));
+        else
+            for (int k = 0; k < n % 4; k++) y[i * 4 + k] = f(w.v[k]);
     }
 }

@@ -42,17 +42,31 @@ extern "C" __global__ void add_slices(const T* x, T* y, int count, int64 pitch, 
 }
 
 // The sum of the first `own` elements of the ranks' rows, along the same tree, then zeros.
-constexpr int DEEPEST = 16;  // sums that wait at most, of up to 2^16 ranks
+// A loop over all digits, unrolled, keeps the partial sums in registers.
+constexpr int DIGITS = 17;  // of up to 2^16 ranks
 extern "C" __global__ void merge(const T* rows, float* shard, int ranks, int64 own, int64 size) {
     for (int64 i = first(); i < size; i += step()) {
-        float waiting[DEEPEST + 1];
-        int depth = 0;
+        float waiting[DIGITS], sum = 0.0f;
         for (int rank = 0; i < own && rank < ranks; rank++) {
             float found = load(rows, rank * size + i);
-            for (int k = rank; k & 1; k >>= 1) found = __fadd_rn(waiting[--depth], found);
-            waiting[depth++] = found;
+            bool adds = true;
+#pragma unroll
+            for (int d = 0; d < DIGITS; d++) {
+                if (!adds) continue;
+                adds = rank >> d & 1;
+                if (adds)
+                    found = __fadd_rn(waiting[d], found);
+                else
+                    waiting[d] = found;
+            }
         }
-        for (; depth > 1; depth--) waiting[depth - 2] = __fadd_rn(waiting[depth - 2], waiting[depth - 1]);
-        shard[i] = i < own ? waiting[0] : 0.0f;
+        bool begun = false;
+#pragma unroll
+        for (int d = 0; d < DIGITS; d++) {
+            if (!(ranks >> d & 1)) continue;
+            sum = begun ? __fadd_rn(waiting[d], sum) : waiting[d];
+            begun = true;
+        }
+        shard[i] = i < own ? sum : 0.0f;
     }
 }
