@@ -114,20 +114,37 @@ def _arrangement(
     """The policy's plan for these budgets, which it may exceed.
 
     With a disk, BUDGETED decides once more, as if there were none: where the host has room for all that leaves, copies
-    need not be as rare as a disk wants them."""
+    need not be as rare as a disk wants them, nor pass through a ring that nobody has asked for."""
 
-    def by(seen: Costs) -> Arrangement:
+    def by(costs: Costs, seen: Costs) -> Arrangement:
         return Arrangement.of(
             policy, tiered(unproved(programs, policy, costs, limit, budgeted, seen), costs.host), limit
         )
 
-    result, staging = by(costs.sustained), costs.staging
+    result, staging = by(costs, costs.sustained), costs.staging
     if staging is None or staging.disk is None or costs.host is None or policy.partition(AT)[0] != BUDGETED:
         return result
-    other = by(replace(costs, staging=replace(staging, disk=None)))
-    if not _keeps(other, costs, limit):
-        return result
-    return other if not _keeps(result, costs, limit) or _seconds(other, costs) < _seconds(result, costs) else result
+    kept = [result] if _keeps(result, costs, limit) else []
+    if not staging.ring and not staging.compress:  # the ring is there for the disk alone
+        without = replace(costs, staging=None)
+        direct = _unbounded(by(without, without))
+        if _keeps(direct, costs, limit):
+            return min([*kept, direct], key=lambda each: _seconds(each, costs))
+    other = by(costs, replace(costs, staging=replace(staging, disk=None)))
+    if _keeps(other, costs, limit):
+        kept.append(other)
+    return min(kept, key=lambda each: _seconds(each, costs), default=result)
+
+
+def _unbounded(arrangement: Arrangement) -> Arrangement:
+    """The arrangement without its plans' bounds, which hold for plans without a disk."""
+    return replace(
+        arrangement,
+        schedules={
+            name: replace(schedule, plan=replace(schedule.plan, bound=None))
+            for name, schedule in arrangement.schedules.items()
+        },
+    )
 
 
 def _seconds(arrangement: Arrangement, costs: Costs) -> float:

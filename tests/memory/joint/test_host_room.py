@@ -85,6 +85,16 @@ def test_behind_a_ring_the_host_s_budget_is_that_of_ring_and_store_and_a_disk_ta
     assert seconds(free, device) == seconds(some, device) < seconds(none, device)
 
 
+def test_where_the_host_has_room_a_disk_makes_no_step_slower():
+    program, link = PROGRAMS["inception"](), costs(bandwidth=1e10)  # quicker than the thread that fills a ring
+    slow = replace(link, staging=Staging(0, disk=Disk(write_rate=1e8, read_rate=1e8)))
+    budget = arrange([program], "liveness:p", link).arena * 6 // 10
+    bare = arrange([program], "best", link, budget)
+    behind = arrange([program], "best", slow, budget, bare.off_device)
+    assert behind.off_device <= bare.off_device and seconds(behind, slow) <= seconds(bare, link)
+    assert behind.schedules["TRAIN"].plan.bound is None  # which would hold for plans without a disk
+
+
 def asked(seed, layers, part, room, graph, both):
     """Programs, a device, and budgets: a part of what liveness takes of the device; of the host what it takes, and a
     part of what vdnn_all takes besides."""
