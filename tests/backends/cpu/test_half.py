@@ -193,7 +193,7 @@ def _of_transformers(format: str, tokens: int, width: int, words: int) -> Iterat
     ts = {name: Tensor(name, s, format if name in small else "float32") for name, s in names.items()}
     ts |= {"index": Tensor("index", (2, tokens), "int32"), "iteration": Tensor("iteration", (1,), "int64")}
     row = attrs(first=2, last=3, centred=True, divisor="VARIANCE", eps=1e-5)
-    drop, rows = attrs(ratio=0.25, seed=3, key=4), 4 * width * 3 * CpuDevice().threads
+    drop, rows = attrs(ratio=0.25, seed=3, key=4, block=0), 4 * width * 3 * CpuDevice().threads
     for kind, a, reads, writes, most in (
         ("row_norm.forward", row, "x gamma beta", "y inverse mean", rows),
         ("row_norm.backward_data", row, "x dy inverse mean gamma", "dx", rows),
