@@ -157,9 +157,10 @@ def operands(op: Op) -> Operands | None:
     if op.family == "attention" and op.attrs.bias is not None:
         if op.attrs.bias[0] > 1:  # which one a row has depends on its number
             return None
-        place = op.attrs.inputs + (3 if op.kind == "attention.backward" else 0)
+        backward = op.kind == "attention.backward"
+        place = op.attrs.inputs + (3 if backward else 0)
         reads = (*reads[:place], WHOLE, *reads[place + 1 :])
-        writes = (*writes[:-1], SUM) if op.attrs.bias_gradient else writes
+        writes = (*writes[:-1], SUM) if backward and op.attrs.bias_gradient else writes
     pairs = (*zip(op.reads, reads, strict=True), *zip(op.writes, writes, strict=True))
     by_rows, whole, sums, merged = (tuple(t for t, use in pairs if use == u) for u in (ROWS, WHOLE, SUM, MERGED))
     if not by_rows or len({rows_of(t) for t in by_rows}) != 1 or not by_rows[0].shape:
