@@ -64,7 +64,7 @@ def plain(
     """Print a table. The first column and columns of words are aligned left and folded between words; columns of
     numbers are aligned right and never cut.
 
-    spare: headings of columns that are left out on a narrow terminal, the least useful first."""
+    spare: headings of columns, if there are such, that are left out on a narrow terminal, the least useful first."""
     from rich import box
     from rich.table import Table
 
@@ -82,7 +82,7 @@ def plain(
 
     width = console_of(file).width
     for heading in spare:
-        if taken() > width:
+        if heading in headings and taken() > width:
             kept.remove(headings.index(heading))
             without.append(heading)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
