@@ -29,7 +29,7 @@ __device__ inline uint32 shared_address(const void* p) { return (uint32)__cvta_g
 
 template <bool TURNED>
 __device__ inline Factor load_matrices(const T* row) {
-    Factor f;
+    Factor f = {};  // cards without the instruction end in a trap
 #if !defined(__CUDA_ARCH__)
     shim::load_matrices(f.v, row, TURNED, __LINE__);
 #elif __CUDA_ARCH__ >= 750
