@@ -1,8 +1,8 @@
 """Cases of item a: convolutions and inner products whose tensors have more than 2^31 elements.
 
-cuDNN gets them in slices (backends/cuda/slices.py). The batch repeats a few images, so that the reference need compute
-no more than these: the results at an image are those of the image that it repeats, and a gradient of the weights is as
-many times that of the few. Looked at are the first images, those around element 2^31, and the last ones.
+cuDNN gets them in slices (backends/cuda/slices.py). The batch repeats a few images, and the reference computes these
+alone. Each image has the results of the one that it repeats. The gradient of the weights is that of the few, times the
+number of repeats. The check looks at the first images, those around element 2^31, and the last ones.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _found(
     device: CudaDevice, e: Example, op: Op, algorithms: Sequence[Algorithm], repeats: dict[Tensor, bool], times: int,
     want: np.ndarray,
 ) -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
-    """Pairs of a part of a result and what it should be, by each algorithm."""
+    """Parts of each algorithm's result, each with the values that are right."""
     places, at = {}, 0
     for t, big in zip(e.op.tensors, op.tensors, strict=True):
         places[t], at = at, at + aligned(big.nbytes)

@@ -92,8 +92,8 @@ def _geometry(native: Native, op: Op) -> Geometry:
 
 
 def _each(op: Op) -> int:
-    """How many samples that share a bias are a piece: so many that pieces and heads are some for each of many threads,
-    and that the pieces' sums stay small."""
+    """The number of samples in a piece, of those that share a bias. There are enough pieces and heads for many threads,
+    and the pieces' sums stay small."""
     a, samples = op.attrs, op.reads[0].shape[0]
     sharing, size = samples // a.bias[0], FLOAT * math.prod((*a.bias, a.queries, a.keys))
     size *= a.kv_heads if a.bias[1] == 1 else 1

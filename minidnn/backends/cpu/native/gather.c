@@ -110,7 +110,7 @@ typedef struct {
     int64_t side, heads, down, across;
     int64_t shift; /* of the last window of a row or column, so many places come from the map's other end; 0: none */
     int64_t threads;
-    float hidden; /* what is added to a pair that comes from two ends */
+    float hidden; /* the bias of a pair that comes from two ends of the map */
 } Relative;
 MIRRORED(gather_relative, Relative)
 

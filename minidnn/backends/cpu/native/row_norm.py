@@ -70,7 +70,7 @@ def _geometry(native: Native, op: Op) -> Geometry:
 
 
 def _as_they_are(op: Op, g: Geometry, *rows: Tensor) -> bool:
-    """Whether kernels take the op's tensors: rows, of 16 bits, are pieces of memory, and what is no row is float32."""
+    """Whether kernels take the op's tensors: rows of 16 bits, each a piece of memory, and all others in float32."""
     return g.inner == 1 and {t for t in op.tensors if t.dtype in FORMATS} == {*rows}
 
 
