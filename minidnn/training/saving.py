@@ -94,7 +94,7 @@ def facts(session: Session) -> dict[str, object]:
     names = {op: name_by_numbers(op, a) for op, a in chosen.items() if not op.on_net}
     unusual = {op.name: name for op, name in names.items() if name != device.usual(op).name}
     return {
-        "device": device.description,
+        "device": device.numerics,
         "format": session.setting.format,
         "algorithms": unusual,
         "fused": kinds(session.programs["TRAIN"]),

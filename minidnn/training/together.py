@@ -56,8 +56,10 @@ def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[s
     if usual.threads is None or usual.threads <= count:
         return usual, []
     each = "one thread" if count == 1 else f"{count} threads"
-    told = f"ranks share this machine's CPUs, and each computes with {each}: the last bits depend on that number"
-    return CpuDevice(count), [f"{told}, and {THREADS} sets it"]
+    told, own = f"ranks share this machine's CPUs, and each computes with {each}", CpuDevice(count)
+    if own.numerics != usual.numerics:
+        told += ": the last bits depend on that number"
+    return own, [f"{told}, and {THREADS} sets it"]
 
 
 def _nccl(device: Any, launch: Launch, limit: float) -> Engine:

@@ -36,8 +36,8 @@ HOSTS = {"samples": "the host itself transforms samples for a device in its memo
 OURS = dict.fromkeys(
     (
         "bias", "pooling", "activation", "dropout", "join", "move", "gather", "rules", "distance", "broadcast",
-        "resize", "matmul", "attention", "rotary", "recurrent", "linear_loss", "row_norm", "group_norm", "summary",
-        "sums", "norms", "update",
+        "resize", "inner_product", "matmul", "attention", "rotary", "recurrent", "linear_loss", "row_norm",
+        "group_norm", "summary", "sums", "norms", "update",
     ),
     "native/ has all of it; without a library of it the reference's kernels run",
 )  # fmt: skip
@@ -49,7 +49,7 @@ OTHERS = {  # folder -> its files that are no family's
     "reference": {"channels", "device", "multi_tensor", "kernels", "products", "squares"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
-    "cpu.native": {"binding", "convert", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
+    "cpu.native": {"binding", "convert", "copy", "sources", "depthwise", "gemm", "implicit_gemm", "winograd"},
     "cuda": {
         "api",
         "at_hand",

@@ -57,31 +57,40 @@ class CpuDevice(Device):
         try:
             loaded = load()
         except Unavailable as reason:
-            self.description, self.found = "NumPy (the plain fallback, slow)", str(reason)
+            self.description = self._numerics = "NumPy (the plain fallback, slow)"
+            self.found = str(reason)
             return
         forks.end_threads_before(loaded.cdll)
         self.dnnl = Dnnl(loaded, threads)
-        plural = "" if self.dnnl.threads == 1 else "s"
-        about = [loaded.runtime, f"{self.dnnl.threads} thread{plural}", self.dnnl.instructions]
-        self.description = f"oneDNN {loaded.version} ({', '.join(filter(None, about))})"
         self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
             library = KERNELS.load()
             forks.end_threads_before(library)
             self.native = native.Native(library, self.dnnl.threads)
             # Measured costs belong to a description: other kernels with the same names must not share them.
-            self.description += f"; our kernels {Path(library._name).stem[-8:]}"
+            kernels = f"our kernels {Path(library._name).stem[-8:]}"
             self.found += (
                 f"; our kernels {'came with the package' if KERNELS.brought() else 'are compiled for this CPU'}"
             )
         except NotCompiled as reason:
-            self.description += "; none of our own kernels"
-            self.found += f"; none of our own kernels: {reason}"
+            kernels = "none of our own kernels"
+            self.found += f"; {kernels}: {reason}"
+        counted = f"{self.dnnl.threads} thread{'' if self.dnnl.threads == 1 else 's'}"
+        with_threads, without = (
+            f"oneDNN {loaded.version} ({', '.join(filter(None, about))}); {kernels}"
+            for about in ((loaded.runtime, counted, self.dnnl.instructions), (loaded.runtime, self.dnnl.instructions))
+        )
+        self.description, self._numerics = with_threads, without if self.native else with_threads
 
     @property
     def threads(self) -> int | None:
         """The number of OpenMP's threads; None if the device has none."""
         return None if self.dnnl is None or self.dnnl.use_threads is None else self.dnnl.threads
+
+    @property
+    def numerics(self) -> str:
+        """The description without the number of threads: no bit depends on it, with our own kernels."""
+        return self._numerics
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         """The deterministic ways to compute an op, the default first."""
@@ -120,7 +129,7 @@ class CpuDevice(Device):
                 self.dnnl.use_threads()  # oneDNN generates kernels for the number of threads that is set now
             own = self._own(native.FIRST, op)
             try:
-                result = [] if native.NAME in (r.algorithm.name for r in own) else self._library(self.dnnl, op)
+                result = [] if self._replaced(op, own) else self._library(self.dnnl, op)
             except NotOffered:
                 result = []
             except DnnlError as error:
@@ -136,6 +145,12 @@ class CpuDevice(Device):
     def _as_they_are(self, op: Op) -> list[Recipe]:
         """The recipes of kernels that take the op's tensors as they are; of one with tensors of 16 bits often none."""
         return self._own(native.HALF, op) if half.halved(op) else self.recipes(op)
+
+    def _replaced(self, op: Op, own: list[Recipe]) -> bool:
+        """Whether our own kernels replace oneDNN's: where one says so, and where oneDNN's bits depend on threads."""
+        return native.NAME in (r.algorithm.name for r in own) or (
+            self.native is not None and op.kind in onednn.BY_THREADS
+        )
 
     def _library(self, dnnl: Dnnl, op: Op) -> list[Recipe]:
         """The recipes by oneDNN. For a forward fused with its ReLU: oneDNN's forward, then our ReLU; none without our

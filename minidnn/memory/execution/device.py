@@ -64,6 +64,12 @@ class Device:
     found: str = ""  # for the user of this machine: where the libraries lie, and which are missing
     own_memory: bool = False  # whether the arena lies in the device's own memory, not in the host's
 
+    @property
+    def numerics(self) -> str:
+        """What the last bits of its numbers depend on. Default: the description. A device on which they do not depend
+        on the number of threads leaves it out."""
+        return self.description
+
     def view(self, buffer: Any, tensor: Tensor) -> Any:
         """The tensor's bytes in the arena in the form that `prepare` takes. Default: its array."""
         return self.array(buffer, tensor)

@@ -27,16 +27,21 @@ def convolutions(m: Maker) -> Iterator[Example]:
         p = int(r(0, k[0])), int(r(0, k[1]))
         h, w = (int(r(0, 8)) + d[i] * (k[i] - 1) + 1 for i in range(2))
         geometries.append((int(r(1, 4)), g * int(r(1, 9)), h, w, g * int(r(1, 9)), k, s, p, d, g))
-    for n, c, h, w, o, k, s, p, d, g in geometries:
-        a = attrs(kernel=k, stride=s, pad=p, dilation=d, group=g)
-        oh, ow = ((x + 2 * q - (e * (f - 1) + 1)) // t + 1 for x, q, e, f, t in zip((h, w), p, d, k, s, strict=True))
-        x, weights, bias, dy = m.normal(n, c, h, w), m.normal(o, c // g, *k), m.normal(o), m.normal(n, o, oh, ow)
-        note = f"stride {s} pad {p} dilation {d} group {g}"
-        yield m.example("convolution.forward", [x, weights, bias], [dy.shape], a, note=note)
-        yield m.example("convolution.forward", [x, weights], [dy.shape], a, note=note)
-        yield m.example("convolution.backward_filter", [x, dy], [weights.shape], a, note=note)
-        yield m.example("convolution.backward_data", [weights, dy], [x.shape], a, note=note)
-        yield m.example("convolution.backward_bias", [dy], [bias.shape], a, note=note)
+    for geometry in geometries:
+        yield from convolution(m, *geometry)
+
+
+def convolution(m: Maker, n, c, h, w, o, k, s, p, d, g) -> Iterator[Example]:
+    """All passes of a convolution of n images with c channels to o outputs: kernel, stride, pad, dilation, group."""
+    a = attrs(kernel=k, stride=s, pad=p, dilation=d, group=g)
+    oh, ow = ((x + 2 * q - (e * (f - 1) + 1)) // t + 1 for x, q, e, f, t in zip((h, w), p, d, k, s, strict=True))
+    x, weights, bias, dy = m.normal(n, c, h, w), m.normal(o, c // g, *k), m.normal(o), m.normal(n, o, oh, ow)
+    note = f"stride {s} pad {p} dilation {d} group {g}"
+    yield m.example("convolution.forward", [x, weights, bias], [dy.shape], a, note=note)
+    yield m.example("convolution.forward", [x, weights], [dy.shape], a, note=note)
+    yield m.example("convolution.backward_filter", [x, dy], [weights.shape], a, note=note)
+    yield m.example("convolution.backward_data", [weights, dy], [x.shape], a, note=note)
+    yield m.example("convolution.backward_bias", [dy], [bias.shape], a, note=note)
 
 
 def products(m: Maker) -> Iterator[Example]:

@@ -29,8 +29,8 @@ class Geometry(Mirrored):
     )
 
 
-def _geometry(native: Native, op: Op, x: Tensor, over: Tensor) -> Geometry:
-    sizes, steps = spanned(x.shape, over.shape, op.attrs.axis)
+def _geometry(native: Native, x: Tensor, over: Tensor, axis: int) -> Geometry:
+    sizes, steps = spanned(x.shape, over.shape, axis)
     summed = math.prod(n for n, _ in parts(sizes, steps)[1])
     pieces = 1 if over.size >= SEVERAL else max(1, min(PIECES, x.size // LEAST, summed // PLACES))
     numbers = (ctypes.c_int64 * DIMS)(*filled(sizes, 1)), (ctypes.c_int64 * DIMS)(*filled(steps, 0))
@@ -39,28 +39,38 @@ def _geometry(native: Native, op: Op, x: Tensor, over: Tensor) -> Geometry:
 
 def affine(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x f (b) -> y = x f (+ b), or for x b -> y = x + b."""
-    g = _geometry(native, op, *op.reads[:2])
-    run, product = native.function("broadcast_affine"), op.kind == "broadcast.multiply"
+    x, *smaller = op.reads
+    return product(native, x, smaller[0], op.attrs.axis, 1 if op.kind == "broadcast.multiply" else None)
+
+
+def total(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for dy -> db, a sum, or for x dy -> df, a sum of products."""
+    return sums(native, op.reads[-1], op.writes[0], op.attrs.axis)
+
+
+def product(native: Native, x: Tensor, f: Tensor, axis: int, factor: int | None = 1) -> list[Recipe]:
+    """One recipe for y = x f (+ b): f and b span the axes of x from `axis` on. `factor`: which of the op's reads f is;
+    the other of the first two is x. None: there is none, y = x + b."""
+    g, run = _geometry(native, x, f, axis), native.function("broadcast_affine")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
-        x, *smaller = map(address, reads)
-        f, b = (*smaller, 0)[:2] if product else (0, *smaller)
+        given = [*map(address, reads)]
+        f = 0 if factor is None else given.pop(factor)
+        x, b = (*given, 0)[:2]
         return [bound(run, g, x, f, b, address(writes[0]))]
 
     return [plain(bind, NAME)]
 
 
-def total(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for dy -> db, a sum, or for x dy -> df, a sum of products."""
-    g = _geometry(native, op, op.reads[-1], op.writes[0])
-    run = native.function("broadcast_sum")
+def sums(native: Native, dy: Tensor, over: Tensor, axis: int) -> list[Recipe]:
+    """One recipe for (x) dy -> sums of dy, or of x dy, over the axes that `over`, from `axis` on, does not span."""
+    g, run = _geometry(native, dy, over, axis), native.function("broadcast_sum")
     scratch = Scratch()
     piece = scratch.take(native.bytes("broadcast_sum_bytes", g))
-    before = [0] if len(op.reads) == 1 else []
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        given = (*before, *map(address, reads), address(writes[0]))
-        return [bound(run, g, *given, piece.address(workspace))]
+        *x, dy = map(address, reads)
+        return [bound(run, g, *(x or [0]), dy, address(writes[0]), piece.address(workspace))]
 
     return [scratch.recipe(NAME, bind)]
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native import gemm
 from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
@@ -41,9 +42,8 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for each pass of a convolution. None for 1x1 without groups: its windows need no copying, and oneDNN
-    has kernels for it."""
-    if op.attrs.kernel == (1, 1) and op.attrs.group == 1:
+    """One recipe for each pass of a convolution; none where windows are pixels, which need no copying."""
+    if gemm.of_pixels(op.attrs):
         return []
     if op.kind == "convolution.backward_filter":
         return [_backward_filter(native, op)]

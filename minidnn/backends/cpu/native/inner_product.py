@@ -96,8 +96,7 @@ def _thin(native: Native, rows: int, depth: int, columns: int, down: int, along:
     return scratch.recipe(name, bind)
 
 
-# Offered after oneDNN's. Below AVX-512 oneDNN has no fast product, and these are the only recipes.
-MORE = {
+FIRST = {
     "inner_product.forward": forward,
     "inner_product.forward_relu": forward,
     "inner_product.backward_data": backward_data,

@@ -1,9 +1,9 @@
 /* Products of pairs of matrices: C = start + A B, where the start is a bias, nothing, or what C has; then a scale, or
  * ReLU. `batch` pairs lie one after another.
  *
- * C is cut into blocks, which threads share. For a block, DEEPEST rows of B at a time are packed into panels. Then HIGH
- * rows of A at a time are copied into strips, which stay in the second-level cache while all panels meet them. If A has
- * few rows and B is transposed, as of a product with weights, B is read once and turned in registers.
+ * C is cut into blocks, which threads share. For a block, DEEPEST rows of B at a time are packed into panels. HIGH rows
+ * of A at a time meet all panels, while they stay in the second-level cache. A transposed A is first copied into strips.
+ * If A has few rows and B is transposed, as of a product with weights, B is read once and turned in registers.
  *
  * An element's sum begins at its start and goes from the first product to the last, whatever the blocks are. So no bit
  * depends on them, on threads, or on how many rows A has.
@@ -13,6 +13,7 @@
 #include "mirrored.h"
 #include "pieces.h"
 #include "product.h"
+#include "windows.h"
 
 typedef struct {
     int64_t batch, rows, depth, columns; /* A is rows x depth, B depth x columns */
@@ -21,11 +22,13 @@ typedef struct {
     int64_t high, wide;                  /* rows and columns of a block of C; columns are a multiple of PANEL */
     int64_t threads;
     double scale;
+    Windows windows;                     /* of images, which B is; if their filter has no height, B is a matrix */
 } Geometry;
 MIRRORED(matmul, Geometry)
 
 enum { STRIP = 6 }; /* rows of a widest tile */
 enum { HIGH = 32 * STRIP, DEEPEST = 256 };
+enum { LINE = 16 }; /* floats of a cache line */
 
 enum { FEW = 12 }; /* rows of A for which nothing is packed */
 static int is_few(const Geometry *g) { return g->rows <= FEW && g->turned_b && !g->turned_a; }
@@ -36,28 +39,27 @@ ALWAYS int64_t strip_floats(int64_t depth) { return depth * STRIP + LANES; }
 /* The workspace of a thread. */
 static int64_t floats(const Geometry *g) {
     const int64_t depth = at_most(DEEPEST, g->depth), rows = at_most(HIGH, at_most(g->high, g->rows));
-    return at_most(g->wide, up(g->columns, PANEL)) * depth + up(rows, STRIP) / STRIP * strip_floats(depth);
+    const int64_t strips = g->turned_a ? up(rows, STRIP) / STRIP * strip_floats(depth) : 0;
+    return at_most(g->wide, up(g->columns, PANEL)) * depth + strips;
 }
 
 int64_t matmul_bytes(const Geometry *g) { return is_few(g) ? 0 : 4 * g->threads * floats(g); }
 
-/* Copies rows x depth of A, whose rows are `pitch` floats apart. */
-static void copy_strips(int64_t rows, int64_t depth, const float *a, int64_t pitch, float *to) {
-    for (int64_t r = 0; r < rows; r += STRIP, to += strip_floats(depth))
-        for (int64_t k = 0; k < depth; k += LANES) {
-            vec square[LANES];
-            for (int i = 0; i < LANES; i++)
-                square[i] = i < STRIP && r + i < rows ? load_some(a + (r + i) * pitch + k, depth - k) : (vec){0};
-            transpose(square);
-            for (int i = 0; i < LANES && k + i < depth; i++) store(to + (k + i) * STRIP, square[i]);
+/* Copies depth x rows of an A that lies so, whose rows of memory are `pitch` floats apart, of which `left` floats are
+ * left. Beyond `rows` a strip gets the floats that happen to follow: no row enters the sums of another. */
+static void copy_turned_strips(int64_t rows, int64_t depth, const float *a, int64_t pitch, int64_t left, float *to) {
+    for (int64_t k = 0; k < depth; k += LANES, a += LANES * pitch, left -= LANES * pitch, to += LANES * STRIP) {
+        const int64_t count = at_most(LANES, depth - k);
+        for (int64_t r = 0; r < rows; r += STRIP) {
+            float *strip = to + r / STRIP * strip_floats(depth);
+            if (count == LANES && (LANES - 1) * pitch + r + LANES <= left)
+                _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++)
+                    store(strip + i * STRIP, load(a + i * pitch + r));
+            else
+                for (int64_t i = 0; i < count; i++)
+                    store(strip + i * STRIP, load_some(a + i * pitch + r, left - i * pitch - r));
         }
-}
-
-/* The same of an A that lies as depth x rows. */
-static void copy_turned_strips(int64_t rows, int64_t depth, const float *a, int64_t pitch, float *to) {
-    for (int64_t k = 0; k < depth; k++, a += pitch, to += STRIP)
-        for (int64_t r = 0; r < rows; r += STRIP)
-            store(to + r / STRIP * strip_floats(depth), load_some(a + r, rows - r));
+    }
 }
 
 /* Computes a tile of fewer columns than a panel, by way of a whole one. start: null is zero */
@@ -73,17 +75,44 @@ static void edge(const Product *whole, int64_t rows, int64_t columns, const floa
         for (int64_t j = 0; j < columns; j++) c[r * whole->pitch + j] = tile[r * PANEL + j];
 }
 
-/* Computes rows x columns of C from strips of A and panels of B. start: null is zero */
-static void multiply_strips(const Product *p, int64_t rows, int64_t columns, const float *strips, const float *panels,
-                            const float *start, float *c) {
-    const int64_t whole = columns / PANEL * PANEL;
+/* A piece of a matrix that is read next. Tiles ask for a few lines of it each, so that it comes from memory while they
+ * compute. */
+typedef struct {
+    const float *row;
+    int64_t rows, wide, pitch; /* `rows` of `wide` floats, `pitch` apart */
+    int64_t from;              /* floats of the first row that have been asked for */
+    int64_t each;              /* lines that a tile asks for */
+} Ahead;
+
+static Ahead ahead(const float *row, int64_t rows, int64_t wide, int64_t pitch, int64_t tiles) {
+    return (Ahead){row, rows, wide, pitch, 0, rows * (up(wide, LINE) / LINE) / tiles + 1};
+}
+
+ALWAYS void ask(Ahead *a) {
+    for (int64_t line = 0; line < a->each && a->rows > 0; line++) {
+        __builtin_prefetch(a->row + a->from, 0, 2);
+        a->from += LINE;
+        if (a->from >= a->wide) a->from = 0, a->row += a->pitch, a->rows--;
+    }
+}
+
+/* Computes rows x columns of C from strips of A, `next` floats apart, and panels of B. start: null is zero. `coming`:
+ * what is read after it, of A and of B; the strips of an A that was not copied are asked for one by one. */
+static void multiply_strips(const Product *p, int64_t rows, int64_t columns, const float *strips, int64_t next,
+                            const float *panels, const float *start, float *c, Ahead coming[2]) {
+    const int64_t whole = columns / PANEL * PANEL, lying = p->along == 1;
     for (int64_t j = 0; j < columns; j += ABREAST * PANEL) {
         const int64_t vectors = at_most(WIDEST, (whole - j) / LANES);
         for (int64_t r = 0; r < rows; r += STRIP) {
             const int64_t tall = at_most(STRIP, rows - r);
-            const float *left = strips + r / STRIP * strip_floats(p->depth);
+            const float *left = strips + r / STRIP * next;
             const float *from = start ? start + r * p->start_down : NULL;
             float *to = c + r * p->pitch;
+            if (lying && j == 0) {
+                Ahead rows_of_a = ahead(left + next, STRIP, p->depth, p->down, 1);
+                ask(&rows_of_a);
+            }
+            ask(&coming[0]), ask(&coming[1]);
             if (vectors > 0)
                 tiles_of[vectors][tall](p, left, panels + j * p->depth, from ? from + j : ZEROS, to + j);
             if (vectors < WIDEST && whole < columns)
@@ -92,30 +121,51 @@ static void multiply_strips(const Product *p, int64_t rows, int64_t columns, con
     }
 }
 
-/* Computes rows x columns of C, of which all pointers are to the first elements. */
-static void block(const Geometry *g, int64_t rows, int64_t columns, const float *a, const float *b, const float *bias,
-                  float *c, float *panels) {
+/* Packs some rows of B from row k on, and `columns` columns from column `from` on. */
+static void pack_of_b(const Geometry *g, int64_t k, int64_t rows, int64_t from, int64_t columns, const float *b,
+                      float *panels) {
+    if (g->windows.kernel_h)
+        pack_windows(&g->windows, b, k, rows, from, columns, panels);
+    else if (g->turned_b)
+        pack_turned(b + from * g->depth + k, g->depth, rows, columns, panels);
+    else
+        pack(b + k * g->columns + from, g->columns, rows, columns, panels);
+}
+
+/* Computes rows x columns of C, from column `from` on. The pointers are to A's and C's first elements of it, and to all
+ * of B; `left` floats of A are left in memory.
+ *
+ * An A that lies as rows x depth is read as it lies. */
+static void block(const Geometry *g, int64_t rows, int64_t from, int64_t columns, const float *a, int64_t left,
+                  const float *b, const float *bias, float *c, float *panels) {
     for (int64_t k = 0; k < g->depth; k += DEEPEST) {
-        const int64_t depth = at_most(DEEPEST, g->depth - k);
+        const int64_t depth = at_most(DEEPEST, g->depth - k), more = at_most(DEEPEST, g->depth - k - depth);
+        const int64_t tiles = up(at_most(HIGH, rows), STRIP) / STRIP * (up(columns, ABREAST * PANEL) / (ABREAST * PANEL));
         float *strips = panels + up(columns, PANEL) * depth;
-        if (g->turned_b)
-            pack_turned(b + k, g->depth, depth, columns, panels);
-        else
-            pack(b + k * g->columns, g->columns, depth, columns, panels);
+        pack_of_b(g, k, depth, from, columns, b, panels);
         const int add = g->accumulate || k;
         const Product p = {
-            .runs = 1, .depth = depth, .at = ONE_RUN, .down = 1, .along = STRIP, .step = PANEL, .over = depth * PANEL,
+            .runs = 1, .depth = depth, .at = ONE_RUN, .step = PANEL, .over = depth * PANEL,
+            .down = g->turned_a ? 1 : g->depth, .along = g->turned_a ? STRIP : 1,
             .pitch = g->columns, .aside = PANEL, .start_down = add ? g->columns : 0,
             .start_over = add || bias ? PANEL : 0, .relu = g->relu && k + depth == g->depth,
         };
+        Ahead coming[2] = {{0}};
+        if (!g->turned_b && !g->windows.kernel_h)
+            coming[1] = ahead(b + (k + depth) * g->columns + from, more, columns, g->columns, tiles);
         for (int64_t i = 0; i < rows; i += HIGH) {
-            const int64_t count = at_most(HIGH, rows - i);
+            const int64_t count = at_most(HIGH, rows - i), then = at_most(HIGH, rows - i - count);
             float *to = c + i * g->columns;
-            if (g->turned_a)
-                copy_turned_strips(count, depth, a + k * g->rows + i, g->rows, strips);
-            else
-                copy_strips(count, depth, a + i * g->depth + k, g->depth, strips);
-            multiply_strips(&p, count, columns, strips, panels, add ? to : bias, to);
+            const float *start = add ? to : bias;
+            if (!g->turned_a) {
+                multiply_strips(&p, count, columns, a + i * g->depth + k, STRIP * g->depth, panels, start, to, coming);
+                continue;
+            }
+            const float *lying = a + k * g->rows + i;
+            coming[0] = then ? ahead(lying + count, depth, then, g->rows, tiles)
+                             : ahead(a + (k + depth) * g->rows, more, at_most(HIGH, rows), g->rows, tiles);
+            copy_turned_strips(count, depth, lying, g->rows, left - (lying - a), strips);
+            multiply_strips(&p, count, columns, strips, strip_floats(depth), panels, start, to, coming);
         }
     }
 }
@@ -191,13 +241,13 @@ void matmul_forward(const Geometry *g, const float *a, const float *b, const flo
         const int64_t pair = item / each, i = item % each % down * g->high, j = item % each / down * g->wide;
         const int64_t rows = at_most(g->high, g->rows - i), columns = at_most(g->wide, g->columns - j);
         const float *left = a + pair * g->rows * g->depth + i * (g->turned_a ? 1 : g->depth);
-        const float *right = b + pair * g->depth * g->columns + j * (g->turned_b ? g->depth : 1);
+        const float *right = b + pair * g->depth * g->columns;
         const float *constant = bias ? bias + j : NULL;
         float *to = y + (pair * g->rows + i) * g->columns + j;
         if (is_few(g))
-            few(g, rows, columns, left, right, scaled ? NULL : constant, to);
+            few(g, rows, columns, left, right + j * g->depth, scaled ? NULL : constant, to);
         else
-            block(g, rows, columns, left, right, scaled ? NULL : constant, to,
+            block(g, rows, j, columns, left, a + g->batch * g->rows * g->depth - left, right, scaled ? NULL : constant, to,
                   workspace + omp_get_thread_num() * floats(g));
         if (scaled) finish(g, rows, columns, constant, to);
     }

@@ -16,6 +16,18 @@ PANEL = 64  # columns: two panels of product.h with AVX-512, more on other CPUs
 WIDE = 1024  # columns of a block
 
 
+class Windows(ctypes.Structure):
+    """The windows of images, rows of a matrix (windows.h)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            "h", "w", "c", "to_h", "to_w",
+            "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
+        )
+    )  # fmt: skip
+
+
 class Geometry(Mirrored):
     twin = "matmul"
 
@@ -28,14 +40,16 @@ class Geometry(Mirrored):
             )
         ),
         ("scale", ctypes.c_double),
+        ("windows", Windows),
     )  # fmt: skip
 
 
 def geometry(
     native: Native, rows: int, depth: int, columns: int, *, turned_a: bool = False, turned_b: bool = False,
-    relu: bool = False, accumulate: bool = False, batch: int = 1, scale: float = 1.0,
+    relu: bool = False, accumulate: bool = False, batch: int = 1, scale: float = 1.0, windows: Windows | None = None,
 ) -> Geometry:  # fmt: skip
-    """The geometry of C = A B, or of C += A B, of A with rows x depth elements and B with depth x columns.
+    """The geometry of C = A B, or of C += A B, of A with rows x depth elements and B with depth x columns, which are
+    `windows` of images or, without these, a matrix.
 
     All threads get equally many blocks of C: pieces of the columns, or of the rows if these are more."""
     across, down = -(-columns // WIDE), 1
@@ -46,8 +60,9 @@ def geometry(
             across += -across % native.threads
     high, wide = -(-rows // down), -(-columns // across // PANEL) * PANEL
     return Geometry(
-        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, native.threads, scale
-    )
+        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, native.threads, scale,
+        windows or Windows(),
+    )  # fmt: skip
 
 
 def product(native: Native, g: Geometry, swapped: bool = False, name: str = NAME) -> Recipe:

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native import broadcast
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.backends.layout import channels_last
@@ -142,7 +143,27 @@ def _recipes(
     return [scratch.recipe(NAME, bind)]
 
 
+def scale_forward(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x gamma (beta) -> y = x * gamma (+ beta), by channel."""
+    x, gamma = op.reads[:2]
+    return broadcast.product(native, x, gamma, axis=1)
+
+
+def scale_backward_data(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for gamma dy -> dx = dy * gamma, by channel."""
+    gamma, dy = op.reads
+    return broadcast.product(native, dy, gamma, axis=1, factor=0)
+
+
+def scale_backward_filter(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x dy -> dgamma, the sums of x * dy by channel."""
+    return broadcast.sums(native, op.reads[1], op.writes[0], axis=1)
+
+
 FIRST = {
+    "scale.forward": scale_forward,
+    "scale.backward_data": scale_backward_data,
+    "scale.backward_filter": scale_backward_filter,
     "batch_norm.forward": forward,
     "batch_norm.moments": moments,
     **{f"batch_norm.merge_{what}": merge for what in ("moments", "sums")},

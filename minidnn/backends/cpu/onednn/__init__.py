@@ -9,3 +9,4 @@ A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor t
 from minidnn.backends.families import joined
 
 KINDS = joined(__name__, "KINDS")
+BY_THREADS = {"convolution.backward_filter"}  # kinds of which oneDNN cuts sums into one piece per thread

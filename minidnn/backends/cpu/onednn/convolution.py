@@ -20,6 +20,8 @@ from minidnn.program import Op
 # oneDNN tries sizes of blocks in turn, and so asking for a kernel takes time in proportion to an image's places: one to
 # two seconds for this many, which are an image of 8192x8192.
 PLACES = 2**26
+# Not offered: how brgconv cuts the sum over channels and the filter's rows depends on the number of threads.
+BY_THREADS = "brgconv"
 # each pass: (the arguments that it reads, the one that it writes)
 FORWARD = ((d.SRC, d.WEIGHTS), d.DST)
 BACKWARD_DATA = ((d.WEIGHTS, d.DIFF_DST), d.DIFF_SRC)
@@ -102,7 +104,7 @@ def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
         if not all(g.dnnl.equal(blocked[0].desc(a), _side(g, a)) for a in sides):
             result.append(("blocked", blocked[0]))
     if not result:
-        result = [("nhwc", p) for p in plain if "gemm" not in p.name]
+        result = [("nhwc", p) for p in plain if "gemm" not in p.name and not _family(p).startswith(BY_THREADS)]
     if not result:
         raise d.NotOffered("oneDNN offers no convolution for this geometry")
     recipes: dict[str, Recipe] = {}
@@ -116,13 +118,13 @@ def _best_of_each_family(implementations: list[d.Primitive]) -> list[d.Primitive
     """The first of each family (brgconv, jit, ...): a lesser instruction set of the same family is never better."""
     families: dict[str, d.Primitive] = {}
     for p in implementations:
-        if d.usable(p.name):
+        if d.usable(p.name) and not _family(p).startswith(BY_THREADS):
             families.setdefault(_family(p), p)
     return list(families.values())
 
 
 def _family(p: d.Primitive) -> str:
-    """ "brgconv" of "brgconv:avx512_core", also if this follows a "+", nested in another implementation's name."""
+    """ "jit" of "jit:avx2", also if this follows a "+", nested in another implementation's name."""
     return p.name.split("+")[-1].split(":")[0]
 
 

@@ -1,4 +1,4 @@
-"""Scale, and the cheap parts of BatchNorm: its running sums, and the gradient of inference."""
+"""The cheap parts of BatchNorm: its running sums, and the gradient of inference."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.onednn import dnnl as d
 from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
-from minidnn.backends.layout import channels_last, four, strides
-from minidnn.program import Op, Tensor
+from minidnn.backends.layout import channels_last
+from minidnn.program import Op
 
 
 def batch_norm_keep(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
@@ -97,77 +97,8 @@ def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     return [scratch.recipe("nhwc", bind)]
 
 
-def scale_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """One recipe for x gamma (beta) -> y = x * gamma (+ beta), by channel; none if channels are not innermost."""
-    x, _, *beta = op.reads
-    if not channels_last(x.shape):
-        return []
-    return [_by_channel(dnnl, x, bool(beta))]
-
-
-def scale_backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """One recipe for gamma dy -> dx = dy * gamma, by channel; none if channels are not innermost."""
-    _, dy = op.reads
-    if not channels_last(dy.shape):
-        return []
-    recipe = _by_channel(dnnl, dy, False)
-    return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
-
-
-def _by_channel(dnnl: d.Dnnl, x: Tensor, shift: bool) -> Recipe:
-    """The recipe for x factors (shifts) -> x * factors (+ shifts), by channel."""
-    c = x.shape[1]
-    matrix, row = dnnl.desc((x.size // c, c)), dnnl.desc((1, c))
-    p = dnnl.best("binary", d.MULTIPLY, matrix, row, matrix, dnnl.attributes([(d.ADD, row)] if shift else []))
-
-    def bind(reads, writes, _):
-        arguments = {
-            d.SRC: (matrix, address(reads[0])),
-            d.SRC_1: (row, address(reads[1])),
-            d.DST: (matrix, address(writes[0])),
-        }
-        if shift:
-            arguments[d.post_op(0)] = (row, address(reads[2]))
-        return [p.bind(arguments)]
-
-    return plain(bind)
-
-
-def scale_backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """One recipe for x dy -> dgamma, the sum of x * dy by channel; none if channels are not innermost. It is the filter
-    gradient of a depthwise 1 x 1 convolution."""
-    x = op.reads[0]
-    if not channels_last(x.shape):
-        return []
-    shape = four(x.shape)
-    c = shape[1]
-    image, weight, gamma = dnnl.desc(shape, strides(shape)), dnnl.any((c, 1, 1, 1, 1)), dnnl.desc((c, 1, 1, 1, 1))
-    ones, zeros = d.Dims(1, 1), d.Dims(0, 0)
-    window = (ones, zeros, zeros, zeros)
-    direct = d.CONVOLUTION_DIRECT
-    hint = dnnl.best("convolution_forward", d.TRAINING, direct, image, weight, None, image, *window, dnnl.attr)
-    p = dnnl.best("convolution_backward_weights", direct, image, weight, None, image, *window, hint.pd, dnnl.attr)
-    theirs = p.desc(d.DIFF_WEIGHTS)
-    reorder = dnnl.reorder(theirs, gamma)
-    scratch = Scratch()
-    pad, result, reorder_pad = (scratch.take(n) for n in (p.scratchpad, theirs.nbytes, reorder.scratchpad))
-
-    def bind(reads, writes, ws):
-        there = (theirs, result.address(ws))
-        x, dy = ((image, address(a)) for a in reads)
-        return [
-            p.bind({d.SRC: x, d.DIFF_DST: dy, d.DIFF_WEIGHTS: there}, pad.address(ws)),
-            reorder.bind({d.SRC: there, d.DST: (gamma, address(writes[0]))}, reorder_pad.address(ws)),
-        ]
-
-    return [scratch.recipe("depthwise", bind)]
-
-
 KINDS = {
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.keep": batch_norm_keep,
     "batch_norm.inference_backward": batch_norm_inference_backward,
-    "scale.forward": scale_forward,
-    "scale.backward_data": scale_backward_data,
-    "scale.backward_filter": scale_backward_filter,
 }
