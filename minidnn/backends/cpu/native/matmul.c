@@ -28,7 +28,6 @@ MIRRORED(matmul, Geometry)
 
 enum { STRIP = 6 }; /* rows of a widest tile */
 enum { HIGH = 32 * STRIP, DEEPEST = 256 };
-enum { LINE = 16 }; /* floats of a cache line */
 
 enum { FEW = 12 }; /* rows of A for which nothing is packed */
 static int is_few(const Geometry *g) { return g->rows <= FEW && g->turned_b && !g->turned_a; }
@@ -73,27 +72,6 @@ static void edge(const Product *whole, int64_t rows, int64_t columns, const floa
     tiles_of[columns > LANES ? 2 : 1][rows](&p, a, panel, tile, tile);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < columns; j++) c[r * whole->pitch + j] = tile[r * PANEL + j];
-}
-
-/* A piece of a matrix that is read next. Tiles ask for a few lines of it each, so that it comes from memory while they
- * compute. */
-typedef struct {
-    const float *row;
-    int64_t rows, wide, pitch; /* `rows` of `wide` floats, `pitch` apart */
-    int64_t from;              /* floats of the first row that have been asked for */
-    int64_t each;              /* lines that a tile asks for */
-} Ahead;
-
-static Ahead ahead(const float *row, int64_t rows, int64_t wide, int64_t pitch, int64_t tiles) {
-    return (Ahead){row, rows, wide, pitch, 0, rows * (up(wide, LINE) / LINE) / tiles + 1};
-}
-
-ALWAYS void ask(Ahead *a) {
-    for (int64_t line = 0; line < a->each && a->rows > 0; line++) {
-        __builtin_prefetch(a->row + a->from, 0, 2);
-        a->from += LINE;
-        if (a->from >= a->wide) a->from = 0, a->row += a->pitch, a->rows--;
-    }
 }
 
 /* Computes rows x columns of C from strips of A, `next` floats apart, and panels of B. start: null is zero. `coming`:

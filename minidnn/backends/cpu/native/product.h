@@ -26,6 +26,29 @@ enum { DEEP = 128 };           /* rows of B's panels of a tile that stay in the 
  * the product. */
 ALWAYS vec once(const float *p) { return *(const volatile loose *)p; }
 
+enum { LINE = 16 }; /* floats of a cache line */
+
+/* A piece of a matrix that is read next. Tiles ask for a few lines of it each, so that it comes from memory while they
+ * compute. */
+typedef struct {
+    const float *row;
+    int64_t rows, wide, pitch; /* `rows` of `wide` floats, `pitch` apart */
+    int64_t from;              /* floats of the first row that have been asked for */
+    int64_t each;              /* lines that a tile asks for */
+} Ahead;
+
+static Ahead ahead(const float *row, int64_t rows, int64_t wide, int64_t pitch, int64_t tiles) {
+    return (Ahead){row, rows, wide, pitch, 0, rows * (up(wide, LINE) / LINE) / tiles + 1};
+}
+
+ALWAYS void ask(Ahead *a) {
+    for (int64_t line = 0; line < a->each && a->rows > 0; line++) {
+        __builtin_prefetch(a->row + a->from, 0, 2);
+        a->from += LINE;
+        if (a->from >= a->wide) a->from = 0, a->row += a->pitch, a->rows--;
+    }
+}
+
 /* The layout of C = start + A B, in floats. Columns of A (rows of B) come in `runs` of `depth` each, because a window
  * of an image is not one piece of memory. Columns of C come in panels. */
 typedef struct {
@@ -39,6 +62,8 @@ typedef struct {
     int64_t past;                   /* whether C goes past the caches to memory; then its rows are aligned vectors */
     int64_t panels;
     int64_t half;                   /* whether only the first vector of the last panel is computed */
+    Ahead *coming;                  /* what is read next, of A and of B; or null */
+    const float *then;              /* the panel of B that is read after all of these */
 } Product;
 
 static const int64_t ONE_RUN[1] = {0};
@@ -86,6 +111,7 @@ ALWAYS void product(const Product *p, int64_t rows, const float *a, const float 
         const int64_t groups = (rows + ROWS_OF[wide] - 1) / ROWS_OF[wide];
         for (int64_t group = 0; group < groups; group++) {
             const int64_t i = group * rows / groups, count = (group + 1) * rows / groups - i;
+            if (p->coming) ask(&p->coming[0]), ask(&p->coming[1]);
             tiles_of[wide][count](p, a + i * p->down, b + panel * p->over,
                                   start + i * p->start_down + panel * p->start_over,
                                   c + i * p->pitch + panel * p->aside);
@@ -97,6 +123,7 @@ ALWAYS void product(const Product *p, int64_t rows, const float *a, const float 
  * strides and sizes; its start is ignored. */
 static inline void multiply(Product p, int64_t rows, const float *a, const float *b, float *c, int accumulate) {
     const int64_t panels = p.panels, half = p.half, depth = p.depth, pieces = (depth + DEEP - 1) / DEEP;
+    const int64_t tiles = (rows + ROWS - 1) / ROWS;
     p.runs = 1, p.at = ONE_RUN;
     for (int64_t panel = 0; panel < panels; panel += ABREAST) {
         float *to = c + panel * p.aside;
@@ -106,6 +133,12 @@ static inline void multiply(Product p, int64_t rows, const float *a, const float
             const int64_t k = piece * depth / pieces;
             const int add = accumulate || k;
             p.depth = (piece + 1) * depth / pieces - k;
+            if (p.coming) {
+                const int64_t last = piece + 1 == pieces, from = last ? 0 : (piece + 1) * depth / pieces;
+                const float *next = last && panel + ABREAST >= panels ? p.then : b + (panel + last * ABREAST) * p.over;
+                const int64_t floats = (last ? depth / pieces : (piece + 2) * depth / pieces - from) * p.step;
+                p.coming[1] = ahead(next + from * p.step, 1, floats, 0, tiles);
+            }
             p.start_down = add ? p.pitch : 0, p.start_over = add ? p.aside : 0;
             product(&p, rows, a + k * p.along, b + panel * p.over + k * p.step, add ? to : ZEROS, to);
         }

@@ -278,12 +278,15 @@ static void one_in(const Geometry *g, int64_t first, int64_t t, const float *x, 
 static void products(const Geometry *g, int point, int64_t count, int64_t wide, int64_t k, int64_t depth,
                      const float *u, const float *v, float *m) {
     const int64_t panels = up(wide, PANEL) / PANEL;
+    const int64_t tiles = up(count, ROWS) / ROWS * panels * (up(depth, DEEP) / DEEP);
+    const float *a = v + point * read_plane(g) + k;
+    Ahead coming[2] = {ahead(a + read_plane(g), count, depth, pitch(g->c), tiles)};
     const Product p = {
         .depth = depth, .down = pitch(g->c), .along = 1, .step = PANEL, .over = POINTS * filters_plane(g),
         .pitch = PANEL, .aside = POINTS * products_plane(g), .panels = panels, .half = wide <= panels * PANEL - LANES,
+        .coming = coming, .then = u + (point + 1) * filters_plane(g),
     };
-    multiply(p, count, v + point * read_plane(g) + k, u + point * filters_plane(g), m + point * products_plane(g),
-             k > 0);
+    multiply(p, count, a, u + point * filters_plane(g), m + point * products_plane(g), k > 0);
 }
 
 /* `convolve`, if g->few. A thread transforms only the filters of its own channels, DEEP contracted ones at a time.
@@ -351,11 +354,13 @@ void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const fl
     }
 }
 
-enum { HIGH = 64 }; /* filters at a time, if all tiles are one block: their sums fit the second-level cache */
+/* Filters and channels (panels of them) at a time. Of so many filters, a block of dy at a point stays in the first-level
+ * cache while the panels meet it; and all their sums fit the second-level cache. */
+enum { HIGH = 64, WIDE = GROUP / PANEL };
 /* Whether all tiles are one block, and there is work for all threads. Then a thread needs the sums of only HIGH filters
  * of a tile's panels at a time. */
 static int in_one_block(const Geometry *g) {
-    const int64_t wide = ABREAST * PANEL, pieces = up(g->c, wide) / wide * (up(g->to_c, HIGH) / HIGH);
+    const int64_t pieces = up(g->c, GROUP) / GROUP * (up(g->to_c, HIGH) / HIGH);
     return tiles(g) <= g->block && pieces >= g->threads;
 }
 
@@ -364,7 +369,7 @@ static int64_t dy_plane(const Geometry *g) { return plane(g->block, pitch(g->to_
 static int64_t sums_plane(const Geometry *g) { return plane(in_one_block(g) ? HIGH : g->to_c, PANEL); }
 static int64_t x_floats(const Geometry *g) { return POINTS * x_plane(g) * (up(g->c, PANEL) / PANEL); }
 static int64_t sum_floats(const Geometry *g) {
-    return POINTS * sums_plane(g) * (in_one_block(g) ? g->threads * ABREAST : up(g->c, PANEL) / PANEL);
+    return POINTS * sums_plane(g) * (in_one_block(g) ? g->threads * WIDE : up(g->c, PANEL) / PANEL);
 }
 
 int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (x_floats(g) + POINTS * dy_plane(g) + sum_floats(g)); }
@@ -378,12 +383,25 @@ ALWAYS void filter_out(const Geometry *g, const float *s, int64_t o, int64_t c, 
         store_some(dw + (o * TAPS + tap) * g->c + c, field[tap / FILTER * TILE + tap % FILTER], g->c - c);
 }
 
+/* The products at a point of up to HIGH filters, from `begin` on, with up to WIDE panels of channels, from panel `one` on:
+ * written to sums, or added to them. */
+static void sums_of(const Geometry *g, Product form, int64_t point, int64_t one, int64_t begin, const float *d,
+                    const float *v, float *sums, int add) {
+    const int64_t count = at_most(HIGH, g->to_c - begin), panels = up(g->c, PANEL) / PANEL;
+    const float *a = d + point * dy_plane(g) + begin, *b = v + one * form.over + point * x_plane(g);
+    Ahead coming[2] = {ahead(a + dy_plane(g), form.depth, count, form.along, up(count, ROWS) / ROWS * WIDE)};
+    form.coming = coming, form.then = b + x_plane(g);
+    form.panels = at_most(WIDE, panels - one);
+    form.half = g->c <= (one + form.panels) * PANEL - LANES;
+    multiply(form, count, a, b, sums, add);
+}
+
 /* dw = the correlation of x with dy. The sums s[panel][point][filter][lane] take the blocks of tiles in their order. */
 void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
     const Image in = {g->h, g->w, g->c, g->group * g->c}, from = {g->to_h, g->to_w, g->to_c, g->group * g->to_c};
     float *v = workspace, *d = v + x_floats(g), *s = d + POINTS * dy_plane(g);
     const int64_t panels = up(g->c, PANEL) / PANEL, row = pitch(g->to_c), all = tiles(g);
-    const int64_t panel = POINTS * x_plane(g), sums = POINTS * sums_plane(g), wide = up(panels, ABREAST) / ABREAST;
+    const int64_t panel = POINTS * x_plane(g), sums = POINTS * sums_plane(g), wide = up(panels, WIDE) / WIDE;
     const int once = in_one_block(g);
     Product form = {.down = 1, .along = row, .step = PANEL, .over = panel, .pitch = PANEL, .aside = sums};
 #pragma omp parallel num_threads(g->threads) firstprivate(form)
@@ -403,28 +421,24 @@ void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *
             if (!once) {
 #pragma omp for schedule(static)
                 for (int64_t item = 0; item < POINTS * wide; item++) {
-                    const int64_t p = item / wide, one = item % wide * ABREAST;
-                    form.panels = one + ABREAST < panels ? ABREAST : panels - one;
-                    form.half = g->c <= (one + form.panels) * PANEL - LANES;
-                    multiply(form, g->to_c, d + p * dy_plane(g), v + one * panel + p * x_plane(g),
-                             s + one * sums + p * sums_plane(g), first > 0);
+                    const int64_t p = item / wide, one = item % wide * WIDE;
+                    for (int64_t begin = 0; begin < g->to_c; begin += HIGH)
+                        sums_of(g, form, p, one, begin, d, v, s + one * sums + p * sums_plane(g) + begin * PANEL,
+                                first > 0);
                 }
             }
         }
         if (once) {
-            float *own = s + omp_get_thread_num() * ABREAST * sums;
+            float *own = s + omp_get_thread_num() * WIDE * sums;
             const int64_t high = up(g->to_c, HIGH) / HIGH;
 #pragma omp for schedule(dynamic)
             for (int64_t item = 0; item < wide * high; item++) {
-                const int64_t one = item / high * ABREAST, begin = item % high * HIGH;
-                const int64_t end = begin + HIGH < g->to_c ? begin + HIGH : g->to_c;
-                form.panels = one + ABREAST < panels ? ABREAST : panels - one;
-                form.half = g->c <= (one + form.panels) * PANEL - LANES;
+                const int64_t one = item / high * WIDE, begin = item % high * HIGH;
+                const int64_t end = at_most(g->to_c, begin + HIGH), last = at_most(g->c, (one + WIDE) * PANEL);
                 for (int p = 0; p < POINTS; p++)
-                    multiply(form, end - begin, d + p * dy_plane(g) + begin, v + one * panel + p * x_plane(g),
-                             own + p * sums_plane(g), 0);
+                    sums_of(g, form, p, one, begin, d, v, own + p * sums_plane(g), 0);
                 for (int64_t o = begin; o < end; o++)
-                    for (int64_t c = one * PANEL; c < (one + form.panels) * PANEL && c < g->c; c += LANES)
+                    for (int64_t c = one * PANEL; c < last; c += LANES)
                         filter_out(g, own + (c / PANEL - one) * sums + (o - begin) * PANEL + c % PANEL, o, c,
                                    of_group);
             }
