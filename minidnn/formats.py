@@ -6,9 +6,12 @@ to plan. In each format arithmetic is float32. Updated weights, their momenta, s
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from minidnn.errors import BadInput, near
+
+if TYPE_CHECKING:  # the command's options list the formats, and need no NumPy
+    import numpy as np
 
 FORMATS = ("float32", "bfloat16", "float16")
 HALF = ("bfloat16", "float16")  # of 16 bits
@@ -42,6 +45,8 @@ def usable(name: str) -> str:
 
 def itemsize(dtype: str) -> int:
     """Bytes of one value."""
+    import numpy as np
+
     return 2 if dtype in HALF else np.dtype(dtype).itemsize
 
 
@@ -52,4 +57,4 @@ def floating(dtype: str) -> bool:
 
 def widened(array: np.ndarray) -> np.ndarray:
     """The array as float32 if its numbers have 16 bits; else the array itself."""
-    return array.astype(np.float32) if str(array.dtype) in HALF else array
+    return array.astype("float32") if str(array.dtype) in HALF else array

@@ -16,7 +16,6 @@ from minidnn.cli import caffe_flags, completion, modules, streams
 from minidnn.cli.exit_codes import exit_code, message
 from minidnn.cli.help import Formatter
 from minidnn.cli.parser import Parser
-from minidnn.cli.refused import PLANS, pointer
 from minidnn.errors import BadInput
 from minidnn.version import __version__
 from minidnn.visible import say
@@ -92,6 +91,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def point(error: BadInput, args: argparse.Namespace) -> None:
     """Let a refused budget's message name the command that says what would fit."""
+    from minidnn.cli.refused import PLANS, pointer
     from minidnn.memory.budget import of_budget
 
     if of_budget(error) and args.verb in PLANS:

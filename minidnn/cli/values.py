@@ -1,4 +1,6 @@
-"""Parses the values of options for argparse: each function raises ArgumentTypeError, with the reason."""
+"""Parses the values of options for argparse: each function raises ArgumentTypeError, with the reason.
+
+Modules that import NumPy or the schema are imported by the functions that need them: help needs none."""
 
 from __future__ import annotations
 
@@ -6,8 +8,6 @@ import argparse
 import math
 
 from minidnn import sizes
-from minidnn.backends import check_name
-from minidnn.schema.message import LARGEST
 
 
 def size(text: str) -> int:
@@ -106,6 +106,7 @@ def names(text: str) -> list[str]:
 
 def device(text: str) -> str:
     """A device's name for argparse."""
+    from minidnn.backends import check_name
     from minidnn.errors import InvalidInput
 
     try:
@@ -117,6 +118,8 @@ def device(text: str) -> str:
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
     """A top and its shape: data=64,1,28,28."""
+    from minidnn.schema.message import LARGEST
+
     top, _, numbers = text.rpartition("=")
     parts = numbers.split(",")
     if not top or not all(part.strip().isdecimal() and 1 <= int(part) <= LARGEST for part in parts):

@@ -15,7 +15,7 @@ class Record(BaseModel, Mapping[str, Any]):  # type: ignore[misc]  # BaseModel i
 
     A value that is None is not known, or does not apply."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False, defer_build=True)
 
     def __getitem__(self, name: str) -> Any:
         if name not in type(self).model_fields:

@@ -42,7 +42,7 @@ def number_of(info: FieldInfo) -> int | None:
 class Message(BaseModel):
     """A frozen value, equal to others with the same fields. `model_fields_set` has the fields that a file gave."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     def has(self, field: str) -> bool:
         """Whether the file gave this field: proto2's has_field()."""

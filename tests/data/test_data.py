@@ -2,7 +2,10 @@
 
 import gzip
 import struct
+import subprocess
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,8 +47,23 @@ class TestDigits:
         assert np.bincount(test.labels, minlength=10).min() > 20
 
     def test_missing_library_says_how_to_install_it(self, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
+        monkeypatch.setattr(digits, "find_spec", lambda name: None)
         with pytest.raises(DataError, match=r"pip install 'minidnn\[data\]'"):
+            digits.read("train")
+
+    def test_they_are_those_that_the_library_loads_and_it_is_not_imported(self):
+        datasets = pytest.importorskip("sklearn.datasets")
+        images, labels = (getattr(datasets.load_digits(), name) for name in ("images", "target"))
+        test = np.arange(len(labels)) % 5 == 0
+        for split, chosen in (("test", test), ("train", ~test)):
+            found = digits.read(split)
+            assert np.array_equal(found.images[:, 0], images[chosen]) and np.array_equal(found.labels, labels[chosen])
+        code = "import sys; from minidnn.data import digits; digits.read('test'); assert 'sklearn' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_a_library_without_the_file_is_named(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(digits, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path]))
+        with pytest.raises(DataError, match=r"the digits of scikit-learn cannot be read: .*digits\.csv\.gz"):
             digits.read("train")
 
 

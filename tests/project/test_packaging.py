@@ -33,6 +33,17 @@ def test_importing_minidnn_imports_nothing_heavy():
     assert not [name for name in loaded if name.startswith("minidnn.backends")]
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nosuch"]])
+def test_the_command_s_own_words_take_nothing_heavy(words):
+    run = (
+        "import contextlib, io; from minidnn.cli.main import main\n"
+        f"with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main({words})"
+    )
+    loaded = modules_after(f"exec({run!r})")
+    assert "minidnn.cli.main" in loaded
+    assert not {name.split(".")[0] for name in loaded} & {"numpy", *HEAVY.split()}
+
+
 def test_planning_imports_no_kernels():
     loaded = modules_after(
         "import minidnn.programs.autodiff, minidnn.memory.planning, minidnn.memory.execution.simulator, minidnn.zoo"
