@@ -20,12 +20,13 @@ from pathlib import Path
 
 from minidnn.backends.cpu.native.sources import CEILING, KERNELS
 from minidnn.compiled import NotCompiled, Sources
+from minidnn.data.native import SOURCES as PIXELS
 from minidnn.memory.joint.native import SOURCES as PLANNER
 from minidnn.memory.packing.native import SOURCES as PACKER
 from minidnn.torch.addresses.library import SOURCES as ADDRESSES
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPILED: tuple[Sources, ...] = (KERNELS, PLANNER, PACKER, ADDRESSES)
+COMPILED: tuple[Sources, ...] = (KERNELS, PLANNER, PACKER, PIXELS, ADDRESSES)
 PLATFORM = "manylinux_2_31_x86_64"  # our C needs log and pow of glibc 2.29; auditwheel's next name is 2.31
 OUTSIDE = "libgomp.so.1"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from minidnn.data import native
 from minidnn.data.augment import COLUMN, ROW, Augment
 from minidnn.data.dataset import DataError
 from minidnn.data.masks import Masks
@@ -60,19 +61,28 @@ class Transform:
             out = np.empty(
                 (len(images), *images.shape[1:-2], self.crop, self.crop) if self.crop else images.shape, "f4"
             )
-        for k, window in enumerate(windows) if self.crop or self.mirror else ():
-            out[k] = self._seen(images[k], window)
-            if self.image is not None:
-                out[k] -= self._seen(self.image, window)
+        mean = np.array(self.mean, np.float32).reshape(-1, *(1,) * (images.ndim - 2))
         if not (self.crop or self.mirror):
             out[:] = images
-            if self.image is not None:
-                out -= self.image
-        if self.mean:
-            out -= np.array(self.mean, np.float32).reshape(-1, *(1,) * (out.ndim - 2))
-        if self.scale != 1.0:
-            out *= np.float32(self.scale)
+            self._scale(out, self.image, mean)
+            return out
+        of_channels = np.zeros(images.shape[1], np.float32)
+        of_channels[:] = self.mean or 0
+        for image, window, to in zip(images, windows, out, strict=True):
+            seen = self._seen(image, window)
+            if self.image is not None or not native.scaled(seen, of_channels, self.scale, to):
+                to[:] = seen
+                self._scale(to, None if self.image is None else self._seen(self.image, window), mean)
         return out
+
+    def _scale(self, values: np.ndarray, image: np.ndarray | None, mean: np.ndarray) -> None:
+        """Subtract the means from the values and multiply by the scale, in place."""
+        if image is not None:
+            values -= image
+        if self.mean:
+            values -= mean
+        if self.scale != 1.0:
+            values *= np.float32(self.scale)
 
     def _seen(self, image: np.ndarray, window: np.ndarray) -> np.ndarray:
         """The part of an image (C, H, W) that the net sees, as a view."""
