@@ -1,6 +1,7 @@
 """`make gpu-check`: all checks and measurements that need a GPU, in one command of less than nine minutes.
 
     python3 -m benchmarks.gpu_check                     all cases that this code has not passed yet on this card
+    python3 -m benchmarks.gpu_check --new               all cases that no code has passed in the last three hours
     python3 -m benchmarks.gpu_check --only a,b --again  all cases of these items
     python3 -m benchmarks.gpu_check --rehearse          the same script, small, on a CUDA in the host's memory
 

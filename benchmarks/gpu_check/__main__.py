@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.gpu_check.journal import CODE, ROOT, TIME, Journal, Record, code, commit
+from benchmarks.gpu_check.journal import CODE, LATELY, ROOT, TIME, Journal, Record, code, commit
 from benchmarks.gpu_check.place import Place, Rehearsal, card, slug
 from benchmarks.gpu_check.run import BROKEN, GROUP, Run
 from benchmarks.gpu_check.table import write
@@ -105,6 +105,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.gpu_check", description=__doc__)
     parser.add_argument("--only", default=",".join(ITEMS), metavar="a,b", help="these items alone, in this order")
     parser.add_argument("--again", action="store_true", help="also what this code has shown before")
+    parser.add_argument("--new", action="store_true", help=f"only what no code has shown for {LATELY:.0f} hours")
     parser.add_argument("--minutes", type=float, help=f"of all items together ({MINUTES}; of a rehearsal, a day)")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, in small: does the script work?")
     parser.add_argument("--results", help="the folder in which the card's folder is")
@@ -113,6 +114,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--invocation", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     o = parser.parse_args()
+    if o.again and o.new:
+        parser.error("--again runs all cases, and --new only some: choose one")
     if o.minutes is None:
         o.minutes = UNHURRIED if o.rehearse else MINUTES
     o.only = [letter.strip() for letter in o.only.split(",") if letter.strip()]
@@ -124,7 +127,7 @@ def options() -> argparse.Namespace:
 def one(o: argparse.Namespace) -> int:
     """Run an item in this process. Returns the exit code."""
     place = Rehearsal() if o.rehearse else Place()
-    run = Run(o.item, place, Journal(o.folder / "results.jsonl"), o.invocation, o.until, o.again)
+    run = Run(o.item, place, Journal(o.folder / "results.jsonl"), o.invocation, o.until, o.again, o.new)
     importlib.import_module(f"benchmarks.gpu_check.{ITEMS[o.item][0]}").item(run)
     run.end()
     return 0
@@ -138,7 +141,7 @@ def supervise(
     If a case ends the process, that case is recorded as failed, and a new process goes on with the next."""
     command = [*PROGRAM, "--item", letter, "--folder", str(folder.resolve())]
     command += ["--invocation", invocation, "--until", str(until)]
-    command += ["--again"] * o.again + ["--rehearse"] * o.rehearse
+    command += ["--again"] * o.again + ["--new"] * o.new + ["--rehearse"] * o.rehearse
     environment = {**os.environ, CODE: code()}
     for _ in range(AGAIN):
         with subprocess.Popen(command, cwd=ROOT, env=environment, **GROUP) as child:

@@ -34,10 +34,14 @@ Record = dict[str, Any]
 @cache
 def code() -> str:
     """A hash of all files that a result depends on. In an item's process it is the hash when the command began."""
-    if given := os.environ.get(CODE):
-        return given
+    return os.environ.get(CODE) or digest(SOURCES)
+
+
+@cache
+def digest(patterns: tuple[str, ...]) -> str:
+    """A hash of the names and the contents of all files of this tree that match."""
     found = hashlib.sha256()
-    for pattern in SOURCES:
+    for pattern in patterns:
         for path in sorted(p for p in ROOT.glob(pattern) if p.is_file() and not p.parent.is_symlink()):
             found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()[:12]
@@ -51,6 +55,14 @@ def commit() -> str | None:
         return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    os.replace(new, path)
 
 
 class Journal:

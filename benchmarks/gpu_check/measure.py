@@ -1,12 +1,13 @@
 """Seconds of every (op, algorithm) on this card, each run alone; and a net under a policy, loaded to be timed.
 
-Measurements are kept in the machine's temporary folder, so that items that need the same ops share them.
+Measurements are kept in the machine's temporary folder, so that items that need the same ops share them. They are
+copied to the results, and the next run begins with those that are found there.
 """
 
 from __future__ import annotations
 
 import gc
-import shutil
+import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,11 +18,12 @@ from types import TracebackType
 
 import numpy as np
 
-from benchmarks.gpu_check.journal import code
+from benchmarks.gpu_check.journal import LATELY, digest, whole
 from benchmarks.gpu_check.run import Run
 from benchmarks.nets import TRAIN, batch_of
-from minidnn.backends.cuda.device import CudaDevice
-from minidnn.costs import Costs, measurements
+from minidnn.backends.cuda.device import OF_CUDNN, CudaDevice
+from minidnn.costs import Costs, Measurements, measurements
+from minidnn.files import cache
 from minidnn.measuring.link import link
 from minidnn.measuring.ops import measure
 from minidnn.memory.schedule import Compute, Schedule
@@ -31,13 +33,14 @@ from minidnn.training.session import Session
 
 WARM = 3  # steps: one not captured, one captured, one replayed
 COPIED = 256 << 20  # bytes of the copies that are timed
+BACKEND = ("minidnn/backends/cuda/*.py", "minidnn/backends/cuda/kernels/*")  # whose kernels are timed
 
 
 def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs:
     """Costs of every op of these programs by every algorithm; those that are not known yet are measured.
 
     Raises TimeoutError near the item's end; the measurements so far are saved for the next time."""
-    known = measurements(device, Path(tempfile.gettempdir()) / f"gpu_check-{code()}")
+    known, kept = known_costs(run, device)
     before, began = len(known.seconds), time.time()
 
     def tell(done: int, of: int, name: str) -> None:
@@ -48,11 +51,33 @@ def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs
     try:
         return measure(device, programs, known, tell=tell, copies=copies)
     finally:
-        if known.path.exists():  # for use on machines without the card, too
-            shutil.copyfile(known.path, run.folder / "costs.json")
+        if known.path.exists():
+            content = {"backend": digest(BACKEND), "time": time.time(), "measured": json.loads(cache.read(known.path))}
+            whole(kept, json.dumps(content, indent=1) + "\n")
         if count := len(known.seconds) - before:
             free = device.api.free_memory()
             run.say(f"measured {count} (op, algorithm) in {time.time() - began:.1f} s; then {free} bytes are free")
+
+
+def known_costs(run: Run, device: CudaDevice) -> tuple[Measurements, Path]:
+    """What is known of this card, and the file among the results that keeps it for the next run and for other machines.
+
+    At first it is what a former run left there, also of other code. Our own kernels count only if the backend is still
+    the same; and the link only for a few hours, since the next card may be in another machine."""
+    folder = Path(tempfile.gettempdir()) / f"gpu_check-{digest(BACKEND)}"
+    known = measurements(device, folder)
+    kept = run.folder / f"costs-{known.path.stem}.json"
+    if known.problem is None and not known.path.exists() and kept.exists():
+        before = json.loads(kept.read_text())
+        cache.write(known.path, json.dumps(before["measured"]).encode())
+        known = measurements(device, folder)
+        if before["backend"] != digest(BACKEND):
+            known.seconds = {k: s for k, s in known.seconds.items() if k.partition(" ")[0] in OF_CUDNN}
+        if time.time() - before["time"] > 3600 * LATELY:
+            known.bandwidth_out = 0.0
+    if known.problem:
+        run.say(known.problem)
+    return known, kept
 
 
 def summed(schedule: Schedule, costs: Costs) -> float:

@@ -7,11 +7,10 @@ card. Plans are compared by name and workspace, in order.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_check.journal import whole
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.cudnn import Convolution
 from minidnn.backends.cuda.device import OF_CUDNN
@@ -96,10 +95,3 @@ def _asked(recipes: Callable[[Any, Op], list], listing: Any, op: Op) -> None:
         recipes(listing, op)
     except IndexError:  # backends/cuda/inner_product.py looks at the first plan, and Listing returns none
         return
-
-
-def whole(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    new.write_text(text)
-    os.replace(new, path)

@@ -30,15 +30,18 @@ class Wrong(AssertionError):
 class Run:
     """The run of one item's cases.
 
-    until: the moment (time.time()) at which the item's process is ended. again: run all cases again that an earlier
-    invocation of the command has done."""
+    until: the moment (time.time()) at which the item's process is ended
+    again: run all cases again that an earlier invocation of the command has done
+    new:   only those that no code has done lately; else, what other code has done counts for nothing"""
 
-    def __init__(self, item: str, place: Place, journal: Journal, invocation: str, until: float, again: bool) -> None:
+    def __init__(
+        self, item: str, place: Place, journal: Journal, invocation: str, until: float, again: bool, new: bool = False
+    ) -> None:
         self.item, self.place, self.journal, self.invocation, self.until = item, place, journal, invocation, until
         self.folder: Path = journal.path.parent
         self.left_out: list[str] = []
         self.done: dict[str, Record] = {}
-        for (of, case), record in journal.latest().items():
+        for (of, case), record in journal.latest(any_code=new).items():
             mine = record.get("invocation") == invocation
             if of == item and (mine or (record["state"] == "ok" and not again)):
                 self.done[case] = record
@@ -93,12 +96,13 @@ class Run:
         there are none, if an earlier record has some."""
         if self.left_out:
             self.say(f"left out for want of time: {', '.join(self.left_out)}")
-        if self.left_out or (self.item, "left out") in self.journal.latest():
+        known = self.journal.latest(any_code=True)  # the table shows them
+        if self.left_out or (self.item, "left out") in known:
             self._note("left out", "left out", values={"cases": self.left_out})
         refused = self.place.refused()
         for why in refused.values():
             self.say(f"refused: {why}")
-        if refused or (self.item, REFUSED) in self.journal.latest():
+        if refused or (self.item, REFUSED) in known:
             self._note(REFUSED, "ok", values={"refused": refused})
 
     def _note(self, case: str, state: str, **more: Any) -> Record:

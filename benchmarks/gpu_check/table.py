@@ -8,14 +8,13 @@ changes of the code in between. So records of the last hours that were made by o
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check import chart
 from benchmarks.gpu_check.goals import Goal, goals
-from benchmarks.gpu_check.journal import REFUSED, TIME, Journal, Record, code, commit
+from benchmarks.gpu_check.journal import REFUSED, TIME, Journal, Record, code, commit, whole
 
 TITLES = {
     "s": "Beginning, and memory at each stage",
@@ -45,17 +44,10 @@ def write(folder: Path, name: str, rehearsal: bool) -> str:
         "goals": [vars(goal) for goal in found],
         "cases": {letter: {r["case"]: r for r in records if r["item"] == letter} for letter in TITLES},
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "results.md", text)
-    _replace(folder / "results.json", json.dumps(summary, indent=1) + "\n")
-    _replace(folder / "results.svg", chart.picture(records, name, rehearsal))
+    whole(folder / "results.md", text)
+    whole(folder / "results.json", json.dumps(summary, indent=1) + "\n")
+    whole(folder / "results.svg", chart.picture(records, name, rehearsal))
     return text
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(path.name + ".new")
-    new.write_text(text)
-    os.replace(new, path)
 
 
 def made(journal: Journal, name: str, rehearsal: bool) -> str:

@@ -70,7 +70,7 @@ def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, mon
         return time.time() + (2 * HOUR if any(record["case"] == "fourth" for record in journal) else 0)
 
     monkeypatch.setattr(command, "time", Namespace(time=clock))
-    o = Namespace(again=False, rehearse=True)
+    o = Namespace(again=False, new=False, rehearse=True)
     ended = command.supervise(o, "a", tmp_path, "now", time.time() + HOUR, journal)
     states = {case: (r["state"], r.get("why")) for (_, case), r in journal.latest().items()}
     assert not ended and set(states) == {"first", "second", "third", "fourth"}
@@ -103,10 +103,11 @@ def test_a_case_that_is_merely_cut_off_is_left_out_and_one_that_hangs_has_failed
     monkeypatch.setattr(command, "_watched", lambda child, until, folder: command._kill(child))
     monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-c", ""])
     journal = Journal(tmp_path / "results.jsonl")
+    o = Namespace(again=False, new=False, rehearse=True)
     for needs, began, state in ((10.0, 5.0, "left out"), (10.0, 31.0, "failed"), (0.0, 0.1, "failed")):
         begun = {"item": "a", "case": "one", "state": "began", "invocation": "now", "needs": needs}
         journal.append({**begun, "time": time.time() - began})
-        assert not command.supervise(Namespace(again=False, rehearse=True), "a", tmp_path, "now", time.time(), journal)
+        assert not command.supervise(o, "a", tmp_path, "now", time.time(), journal)
         assert journal.latest()["a", "one"]["state"] == state
 
 
@@ -149,6 +150,50 @@ def test_what_other_code_found_lately_is_shown_and_marked_and_done_again(tmp_pat
     text = made(journal, "a card", False)
     assert "2 cases well" in text and "- 1 cases were run with the code before (of (a))" in text
     assert set(Run("a", Rehearsal(), journal, "now", time.time() + HOUR, False).done) == {"new"}
+    run = Run("a", Rehearsal(), journal, "now", time.time() + HOUR, False, new=True)
+    assert set(run.done) == {"new", "mended since"}, "with --new it is not done again"
+
+
+def test_what_other_code_had_no_time_for_is_no_longer_told_once_it_is_done(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    journal.append({"item": "a", "case": "left out", "state": "left out", "code": "before", "values": {"cases": ["x"]}})
+    assert "left out for want of time (a): x" in made(journal, "a card", False)
+    run = Run("a", Rehearsal(), journal, "now", time.time() + HOUR, False, new=True)
+    run.case("x", dict)
+    run.end()
+    assert "left out" not in made(journal, "a card", False)
+
+
+def test_costs_of_a_former_run_are_taken_but_those_that_may_have_changed(tmp_path, monkeypatch):
+    """Of another backend our own kernels'; after some hours the link's, since the card may be in another machine."""
+    place, journal = Rehearsal(), Journal(tmp_path / "results.jsonl")
+    run, device = Run("d", place, journal, "now", time.time() + HOUR, False), place.device()
+    of_cudnn, own = "convolution.forward None x -> y [eng0 0]", "relu.forward None x -> y [default 0]"
+
+    def known(folder: str):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.setattr(measure.tempfile, "gettempdir", lambda: str(tmp_path / folder))
+        return measure.known_costs(run, device)
+
+    found, kept = known("first")
+    assert not found.seconds and not kept.exists()
+    content = {"device": found.device, "format": 1, "latency": 0.0, "copies": {}, "beside": []}
+    content |= {"bandwidth_out": 3, "bandwidth_in": 4, "seconds": {of_cudnn: 1.0, own: 2.0}, "refused": {"z": "no"}}
+    for number, (backend, age, seconds, out) in enumerate([
+        (measure.digest(measure.BACKEND), 0, {of_cudnn: 1.0, own: 2.0}, 3),
+        ("other", 0, {of_cudnn: 1.0}, 3),
+        ("other", 4 * HOUR, {of_cudnn: 1.0}, 0),
+    ]):  # fmt: skip
+        kept.write_text(json.dumps({"backend": backend, "time": time.time() - age, "measured": content}))
+        found, _ = known(f"machine {number}")
+        assert (found.seconds, found.refused, found.bandwidth_out) == (seconds, {"z": "no"}, out)
+
+
+def test_again_and_new_are_not_both(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--again", "--new"])
+    with pytest.raises(SystemExit):
+        command.options()
+    assert "choose one" in capsys.readouterr().err
 
 
 def test_a_torn_line_is_cut_off_and_costs_one_record(tmp_path):
@@ -307,6 +352,8 @@ def test_measuring_goes_on_where_a_plan_is_refused_and_the_table_names_it(tmp_pa
     text = made(journal, "a card", False)
     line = "- a plan that cuDNN refused to run, so that others ran (d): conv1.forward [eng1_k0=1] on cuda: CUDNN_STATUS"
     assert line in text and "0 cases well" in text
+    for path in tmp_path.glob("gpu_check-*/*"):  # another machine: what the run left among the results is brought there
+        path.unlink()
     again = Rehearsal()
     plant(again.device(), lambda plan: plan.problem.relu and plan.name == "eng1_k0=1")  # tried on an image of NaN
     measure.costs_of(Run("d", again, journal, "later", time.time() + HOUR, False), again.device(), lowered)
