@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_check.journal import ROOT
+from benchmarks.gpu_check.place import RAM
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.memory.budget import BudgetError
 from minidnn.training.events import Tested
@@ -55,7 +56,7 @@ def learn(run: Run, form: str, policy: str, budget: int | None, base: float | No
     tests: list[Tested] = []
     with tempfile.TemporaryDirectory() as folder, Solver(
         ROOT / "models" / "digits_solver.yaml", device=run.place.device(tf32=False), policy=policy, budget=budget,
-        format=form, snapshot_prefix=str(Path(folder) / "digits"), **few,
+        format=form, snapshot_prefix=str(Path(folder) / "digits"), ram=RAM, **few,
     ) as solver:  # fmt: skip
         solver.solve(lambda event: tests.append(event) if isinstance(event, Tested) else None)
         found = sha256()

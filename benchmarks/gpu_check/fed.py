@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.fed import of_bytes
 from benchmarks.gpu_check.measure import WARM, costs_of
+from benchmarks.gpu_check.place import RAM
 from benchmarks.gpu_check.run import Run
 from benchmarks.nets import GENTLE, TRAIN
 from minidnn.formats import usable
@@ -29,7 +30,7 @@ def fed(run: Run, name: str, batch: int, form: str, policy: str) -> dict[str, An
     ]
     with Solver(
         net, device=device, policy=policy, costs=costs_of(run, device, made), format=form, seed=1, base_lr=GENTLE,
-        momentum=0.9, weight_decay=5e-4,
+        momentum=0.9, weight_decay=5e-4, ram=RAM,
     ) as solver:  # fmt: skip
         solver.step(2 * WARM)  # from both places
         one = _fed_seconds(solver, 1)

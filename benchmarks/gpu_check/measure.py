@@ -19,6 +19,7 @@ from types import TracebackType
 import numpy as np
 
 from benchmarks.gpu_check.journal import LATELY, digest, whole
+from benchmarks.gpu_check.place import RAM
 from benchmarks.gpu_check.run import Run
 from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import OF_CUDNN, CudaDevice
@@ -104,7 +105,16 @@ class Loaded:
         device.graphs = True
         self.costs, self.before = costs, device.api.free_memory()
         self.session = Session(
-            net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1, format=format
+            net,
+            TRAIN,
+            ("TRAIN",),
+            device=device,
+            policy=policy,
+            budget=budget,
+            costs=costs,
+            seed=1,
+            format=format,
+            ram=RAM,
         )
         self.taken = self.before - device.api.free_memory()
         self.arrangement = self.session.arrangement

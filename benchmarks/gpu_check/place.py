@@ -31,6 +31,8 @@ from minidnn.nets.net import Net
 from minidnn.zoo.gpt import GPT2
 
 PROCESSES = 8  # how many compile at once
+# Bytes of the machine's memory that a run may take. A lent machine says that it has less: it grows as it is used.
+RAM = 120 << 30
 NETS = Path(__file__).parents[2] / "tests" / "support" / "nets"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_check.journal import ROOT
+from benchmarks.gpu_check.place import RAM
 from benchmarks.gpu_check.run import GROUP, Run, Wrong
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Choice, Costs, estimate, key
@@ -136,7 +137,7 @@ def trained(
     device.graphs = graphs
     before = device.api.free_memory()
     with Session(
-        net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1, format=form
+        net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1, format=form, ram=RAM
     ) as session:
         loaded = device.api.free_memory()
         first = {t.name: session.machine.get(t) for t in session.params.tensors}

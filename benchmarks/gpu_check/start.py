@@ -21,6 +21,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks.gpu_check import by_host
+from benchmarks.gpu_check.place import RAM
 from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import MARGIN, OF_CUDNN
@@ -214,7 +215,7 @@ def once(device: Any, net: Any) -> dict[str, Any]:
     lowered = programs(net, TRAIN, ("TRAIN",), fuses=device.fuses)
     arrange(list(lowered.values()), POLICY, costs)
     stage("planned")
-    with Session(net, TRAIN, ("TRAIN",), device=device, policy=POLICY, costs=costs, seed=1) as session:
+    with Session(net, TRAIN, ("TRAIN",), device=device, policy=POLICY, costs=costs, seed=1, ram=RAM) as session:
         stage("session")  # a Session plans once more, binds, and writes the first weights
         arena, host = session.arrangement.arena, session.arrangement.host
         for t, value in batch_of(lowered["TRAIN"]).items():

@@ -79,6 +79,9 @@ class Ram:
             return None
         what = "this machine, or its container, has" if limit is None else "the limit of RAM is"
         advice = "a smaller batch, or another policy or budget, may take less"
+        advice += (
+            "; if it has more than it says, because its memory grows, name that with --ram" if limit is None else ""
+        )
         return RamError(f"{policy} would take about {self}; {what} {text(allowed)}; {advice}", self.total, self.total)
 
 

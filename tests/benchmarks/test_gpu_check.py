@@ -31,13 +31,16 @@ from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.costs import estimate
 from minidnn.formats import FORMATS
+from minidnn.jobs import ram
 from minidnn.measuring import bench
+from minidnn.memory.budget import RamError
 from minidnn.memory.policies import SOME_NETS, names
 from minidnn.memory.schedule import BY_HOST
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
+from minidnn.training.session import Session
 from tests.support.cuda import fake as cuda_fake
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device, plant
@@ -495,6 +498,17 @@ def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
     monkeypatch.setattr(api, "stream", lambda: (api.allocate(4096), stream())[1])
     with pytest.raises(Wrong, match=rf"loading takes {4096 * (3 + len(BY_HOST))} bytes besides the arena's"):
         start.stages(run, granule=1)
+
+
+@compiled
+def test_a_machine_whose_memory_grows_as_it_is_used_refuses_no_net(monkeypatch):
+    """A lent one says that it has what it has used so far."""
+    monkeypatch.setattr(ram, "physical_memory", lambda: 100 << 20)
+    device, net = fake_device(), Net.from_file(NET_FILES / "residual.yaml")
+    with measure.Loaded(device, net, "vdnn_all:m", estimate(device)) as loaded:
+        assert len(loaded.losses) == measure.WARM
+    with pytest.raises(RamError, match=r"this machine, or its container, has 100 MiB; .* name that with --ram"):
+        Session(net, TRAIN, ("TRAIN",), device=device, policy="vdnn_all:m")
 
 
 @compiled
