@@ -7,7 +7,8 @@ long copies take in this net (docs/costs.md).
 
 Ops in parts of the batch are not measured: their seconds follow from those of the whole (costs/parts.py).
 
-An algorithm that the device refuses to run is dropped and kept as refused. The next start leaves it out, too.
+An algorithm that the device refuses to run is dropped and kept as refused. The next start leaves it out, too; also one
+that has broken the whole device, which ends this process's measurements.
 Communications between ranks are not measured here (measuring/ranks.py).
 """
 
@@ -77,6 +78,9 @@ def measure(
             found = copies_within(device, program, measured(device, measurements), free_memory() // 2)
             if found is not None:
                 measurements.copies[whole(program)] = found
+    except KernelFailed:  # the whole device: the algorithm that has broken it is not tried by the next process
+        measurements.refused |= {k: device.refused[k] for k in wanted if k in device.refused}
+        raise
     finally:  # after Ctrl-C, too, the measurements so far are saved
         if wanted or link_wanted or copying:
             measurements.save()

@@ -514,10 +514,39 @@ def test_measuring_goes_on_with_the_next_plan_and_ends_where_there_is_none(tmp_p
     assert not device.api.allocated, "the arena is given back"
 
 
-def test_a_broken_gpu_ends_measuring(tmp_path):
-    device = fake_device()
-    plant(device, lambda plan: plan.name == "eng0", "broken")
+def test_a_plan_that_breaks_the_gpu_ends_measuring_and_the_next_process_does_without_it(tmp_path):
+    def process() -> costs.Costs:
+        device = fake_device()
+        plant(device, lambda plan: plan.name == "eng0" and plan.problem.which == "forward", "broken")
+        return study.measure(device, [program()], costs.measurements(device, tmp_path), copies=lambda _: QUICK)
+
+    lost = (
+        r"^conv\.forward \[eng0\] on cuda: cudaErrorIllegalAddress; after .* the GPU is lost to it: start a new process"
+    )
+    with pytest.raises(KernelFailed, match=lost + r".*--avoid eng0 does without this plan"):
+        process()
+    known = costs.measurements(fake_device(), tmp_path)
+    assert known.seconds, "what was measured before is kept"
+    assert list(known.refused.values()) == ["conv.forward [eng0] on cuda: cudaErrorIllegalAddress"]
+    found = process()
+    assert [[c.algorithm.name for c in found.choices(op)] for op in program().ops] == [["eng1_k0=1"]] + 2 * [
+        ["eng1_k0=1", "eng0"]
+    ]
+
+
+def test_a_kernel_of_our_own_that_breaks_the_gpu_is_named_and_not_left_out(tmp_path, monkeypatch):
+    device, op = fake_device(), link.ops(64, 8)[0]
+    prepare, broken = device.prepare, Program("TRAIN", (op,), op.reads, ())
+
+    def illegal() -> None:
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+    def prepared(of, *rest):
+        call = prepare(of, *rest)
+        return (lambda: device.api.enqueue(device.compute, illegal, "illegal")) if of is op else call
+
+    monkeypatch.setattr(device, "prepare", prepared)
     known = costs.measurements(device, tmp_path)
-    with pytest.raises(KernelFailed, match="the GPU is lost to it: start a new process"):
-        study.measure(device, [program()], known, copies=lambda _: QUICK)
-    assert known.seconds and not known.refused and known.path.exists(), "what was measured before is kept"
+    with pytest.raises(KernelFailed, match=r"^sum \[default\] on cuda: cudaErrorIllegalAddress; after") as raised:
+        study.measure(device, [broken], known, copies=lambda _: QUICK)
+    assert "--avoid" not in str(raised.value) and not device.refused and not known.refused

@@ -162,16 +162,28 @@ class CudaDevice(Planner):
         return op.kind in OF_CUDNN and key(op, algorithm) not in self._ran
 
     def drop(self, op: Op, algorithm: Algorithm, refusal: KernelFailed) -> None:
-        """Raises Lost if CUDA itself has failed, and NoPlan if cuDNN has refused all plans."""
-        if op.kind not in OF_CUDNN or isinstance(refusal, Lost):
+        """Raises Lost, which names the op and the algorithm, if CUDA itself has failed, and NoPlan if cuDNN has refused
+        all plans."""
+        of_cudnn = op.kind in OF_CUDNN
+        if isinstance(refusal, Lost) or (of_cudnn and self._broken()):
+            raise self._lost_by(op, algorithm, refusal) from refusal
+        if not of_cudnn:
             raise refusal
-        if self._broken():
-            raise Lost(refusal) from refusal
         problem, result = _problem(op), self.recipes(op)
         self._usual.setdefault(problem, result[0].algorithm)
         self.refused[key(op, algorithm)] = str(refusal)
         self._recipes[problem] = [r for r in result if r.algorithm != algorithm]
         self.recipes(op)
+
+    def _lost_by(self, op: Op, algorithm: Algorithm, refusal: KernelFailed) -> Lost:
+        """The error that CUDA itself has failed in this run of the op. A plan of cuDNN's counts as refused."""
+        why, name, advice = getattr(refusal, "why", str(refusal)), f"{op.name} [{algorithm.name}]", ""
+        if not why.startswith(name):
+            why = f"{name} on cuda: {why}"
+        if op.kind in OF_CUDNN:
+            self.refused[key(op, algorithm)] = why
+            advice = f"; --avoid {algorithm.name.rpartition('.')[2]} does without this plan of cuDNN's"
+        return Lost(why, advice)
 
     def usual(self, op: Op) -> Algorithm:
         return self._usual.get(_problem(op)) or super().usual(op)
@@ -202,7 +214,9 @@ class CudaDevice(Planner):
         except (NoPlan, MemoryError):
             raise
         except Exception as error:
-            why = f"{op.name} on cuda: an image of NaN could not be tried: {error}; --no-fusion does without"
+            tried = self.nan.trying
+            why = f"{op.name} on cuda: {tried} could not be tried on an image of NaN: {error}; --avoid {tried} or "
+            why += "--no-fusion does without"
             raise (Lost if self._broken() else KernelFailed)(why) from error
         if not result:
             raise NoPlan(f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use --no-fusion")

@@ -31,6 +31,7 @@ class NanProbe:
     def __init__(self, api: Api, cudnn: Cudnn, stream: int) -> None:
         self.api, self.cudnn, self.stream = api, cudnn, stream
         self._found: dict[Convolution, dict[str, bool]] = {}  # for one image: plan's name -> whether it keeps NaN
+        self.trying = ""  # the plan that was tried last
         self.refused: dict[str, str] = {}  # plan -> cuDNN's message when it did not run; such a plan is not listed
 
     def keeps(self, plan: CudnnPlan) -> bool:
@@ -68,11 +69,11 @@ class NanProbe:
             self.api.release(whole)
 
     def _stays(self, plan: CudnnPlan, pack: dict[int, int], workspace: int, room: int) -> bool:
-        problem = plan.problem
+        problem, self.trying = plan.problem, plan.name
         self.api.fill(pack[Y], 0, room, self.stream)
         try:
             self.cudnn.execute(plan, pack, workspace)
-        except Exception as error:  # an error on the GPU itself is raised by `synchronize` below
+        except Exception as error:  # an error of the GPU itself is raised by `synchronize` below
             self.refused[f"{plan.name} for {problem}"] = str(error)
             return False
         host = self.api.allocate_host(prod(problem.y) * itemsize(problem.dtype))

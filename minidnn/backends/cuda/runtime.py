@@ -69,13 +69,17 @@ class Prepared:
 
 
 class Lost(KernelFailed):
-    """CUDA has failed and does nothing more in this process, where `open_gpu` returns the same device again."""
+    """CUDA has failed and does nothing more in this process, where `open_gpu` returns the same device again.
 
-    def __init__(self, error: object) -> None:
+    why:    what has failed
+    advice: what would work in a new process"""
+
+    def __init__(self, why: object, advice: str = "") -> None:
         super().__init__(
-            f"{error}; after this error CUDA does nothing more in this process, so the GPU is lost to it: start a new "
-            "process (with --no-graph and compute-sanitizer it says where the error came from)"
+            f"{why}; after this error CUDA does nothing more in this process, so the GPU is lost to it: start a new "
+            f"process (with --no-graph and compute-sanitizer it says where the error came from{advice})"
         )
+        self.why = str(why)
 
 
 class CudaRuntime(Runtime):

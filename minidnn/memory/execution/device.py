@@ -99,7 +99,8 @@ class Device:
     # A library may list an algorithm and then refuse to run it. Such a device says which algorithms are in doubt, and
     # drops those that were refused. Default: no algorithm is ever refused.
 
-    refused: Mapping[str, str] = MappingProxyType({})  # costs.key of each dropped algorithm -> the refusal's message
+    # costs.key of each dropped algorithm, or of one that has broken the device -> the refusal's message
+    refused: Mapping[str, str] = MappingProxyType({})
 
     def in_doubt(self, op: Op, algorithm: Algorithm) -> bool:
         """Whether this algorithm may be refused: it has not run yet for an op of this geometry."""

@@ -130,11 +130,18 @@ def test_where_none_is_left_the_layer_is_named_and_what_would_work():
 
 
 def test_a_broken_gpu_ends_the_load():
-    device = faulty(first, "broken")
+    device = faulty(lambda plan: first(plan) and of_conv1(plan), "broken")
     with pytest.raises(Lost, match=rf"cudaErrorIllegalAddress; .*{LOST}") as raised:
         machine("lenet", device, "liveness:p")
     assert str(raised.value).count(LOST) == 1
-    assert not device.refused
+    assert str(raised.value).startswith("conv1.forward [eng1_k0=1] on cuda: cudaErrorIllegalAddress; after")
+    assert "--avoid eng1_k0=1 does without this plan" in str(raised.value)
+    assert list(device.refused.values()) == ["conv1.forward [eng1_k0=1] on cuda: cudaErrorIllegalAddress"]
+
+
+def test_a_plan_that_breaks_the_gpu_on_an_image_of_nan_is_named():
+    with pytest.raises(Lost, match=rf"ip1\+relu1.* eng1_k0=1 could not be tried on .*; --avoid eng1_k0=1 or .*{LOST}"):
+        machine("lenet", faulty(first, "broken"), "liveness:p")
 
 
 def test_a_kernel_of_our_own_is_not_dropped():
