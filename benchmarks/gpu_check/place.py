@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import nets
+from benchmarks.gpu_check.pinned import Pinned
 from minidnn.backends.cuda import compile, packages, slices
 from minidnn.backends.cuda.cudnn import Settings
 from minidnn.backends.cuda.device import CudaDevice
@@ -67,12 +68,14 @@ class Place:
 
     def __init__(self) -> None:
         self._devices: dict[bool, CudaDevice] = {}
+        self._pinned: list[Pinned] = []
         self._nets: dict[tuple[str, int | None], Net] = {}
 
     def device(self, tf32: bool = True) -> CudaDevice:
         """The device, opened once. A caller may set `device.graphs` before it makes a Session."""
         if tf32 not in self._devices:
             self._devices[tf32] = self._open(tf32)
+            self._pinned.append(Pinned(self._devices[tf32].api))
         self._devices[tf32].graphs = True
         return self._devices[tf32]
 
@@ -80,6 +83,11 @@ class Place:
         from minidnn.backends.cuda import open_gpu
 
         return open_gpu(tf32=tf32)
+
+    def forget_pinned(self) -> None:
+        """Give back the page-locked memory that is kept for the next net."""
+        for pinned in self._pinned:
+            pinned.forget()
 
     def undetermined(self) -> CudaDevice:
         """The device, which also takes cuDNN's plans whose results differ from run to run.

@@ -109,6 +109,7 @@ def device_memory(run: Run) -> dict[str, Any]:
 def page_locked(run: Run) -> dict[str, Any]:
     api, rows = run.place.device().api, []
     for nbytes in run.place.pinned:
+        run.place.forget_pinned()
         began = time.perf_counter()
         pages = api.allocate_host(nbytes)
         allocated = time.perf_counter() - began
@@ -117,6 +118,7 @@ def page_locked(run: Run) -> dict[str, Any]:
         used = time.perf_counter() - began
         began = time.perf_counter()
         api.release_host(pages)
+        run.place.forget_pinned()
         released = time.perf_counter() - began
         rows.append({"bytes": nbytes, "seconds": allocated, "first_use_seconds": used, "release_seconds": released})
     last = rows[-1]

@@ -20,6 +20,7 @@ from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import by_host, fed, measure, operations, policies, ranks, start, tight
 from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
+from benchmarks.gpu_check.pinned import Pinned
 from benchmarks.gpu_check.place import Place, Rehearsal
 from benchmarks.gpu_check.rounding import Precision, examples_in
 from benchmarks.gpu_check.run import Run, Wrong
@@ -509,6 +510,51 @@ def test_a_machine_whose_memory_grows_as_it_is_used_refuses_no_net(monkeypatch):
         assert len(loaded.losses) == measure.WARM
     with pytest.raises(RamError, match=r"this machine, or its container, has 100 MiB; .* name that with --ram"):
         Session(net, TRAIN, ("TRAIN",), device=device, policy="vdnn_all:m")
+
+
+def test_page_locked_memory_is_taken_once_for_nets_that_follow_one_another():
+    taken, given = [], []
+
+    class Api:
+        def allocate_host(self, nbytes):
+            taken.append(nbytes)
+            return np.zeros(nbytes, np.uint8)
+
+        def release_host(self, array):
+            given.append(array.nbytes)
+
+    api = Api()
+    kept, given_back = Pinned(api), False
+    for nbytes in (10, 4, 10):
+        block = api.allocate_host(nbytes)
+        assert block.nbytes == nbytes and (block == (0xFF if given_back else 0)).all(), (
+            "nothing of the last net is left"
+        )
+        block.fill(7)
+        api.release_host(block)
+        given_back = True
+    assert (taken, given) == ([10], [])
+    one, other = api.allocate_host(3), api.allocate_host(8)  # two at once
+    api.release_host(other)
+    api.release_host(one)
+    assert (taken, given) == ([10, 8], [8]), "the larger one stays"
+    api.release_host(api.allocate_host(20))
+    assert (taken, given) == ([10, 8, 20], [8, 10])
+    kept.forget()
+    assert given == [8, 10, 20]
+
+
+@compiled
+def test_a_second_net_takes_no_page_locked_memory(monkeypatch):
+    place = Rehearsal()
+    device, net, taken = place.device(), place.net("tests/residual", 4), []
+    take = place._pinned[0]._take
+    monkeypatch.setattr(place._pinned[0], "_take", lambda nbytes: (taken.append(nbytes), take(nbytes))[1])
+    counts = []
+    for _ in range(2):
+        with measure.Loaded(device, net, "vdnn_all:p", estimate(device)) as loaded:
+            counts.append(len(taken))
+    assert max(taken) >= loaded.arrangement.host > 0 and counts[0] == counts[1] == len(taken)
 
 
 @compiled

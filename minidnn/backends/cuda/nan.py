@@ -56,6 +56,11 @@ class NanProbe:
         sizes[0] = max((aligned(p.workspace) for p in plans), default=0)
         whole = self.api.allocate(sum(sizes.values()))
         try:
+            host = self.api.allocate_host(sizes[Y])
+        except BaseException:
+            self.api.release(whole)
+            raise
+        try:
             at, pack = whole, {}
             for uid, size in sizes.items():
                 pack[uid] = at
@@ -63,28 +68,27 @@ class NanProbe:
             workspace = pack.pop(0)
             self.api.fill(whole, 0, sum(sizes.values()), self.stream)
             self.api.fill(pack[X], NAN, sizes[X], self.stream)
-            return {p.name: self._stays(p, pack, workspace, sizes[Y]) for p in plans}
+            return {p.name: self._stays(p, pack, workspace, host) for p in plans}
         finally:
             self.api.synchronize(self.stream)
             self.api.release(whole)
+            self.api.release_host(host)
 
-    def _stays(self, plan: CudnnPlan, pack: dict[int, int], workspace: int, room: int) -> bool:
+    def _stays(self, plan: CudnnPlan, pack: dict[int, int], workspace: int, host: np.ndarray) -> bool:
+        """host: as many page-locked bytes as y takes, which the next plan uses, too"""
         problem, self.trying = plan.problem, plan.name
-        self.api.fill(pack[Y], 0, room, self.stream)
+        self.api.fill(pack[Y], 0, host.nbytes, self.stream)
         try:
             self.cudnn.execute(plan, pack, workspace)
         except Exception as error:  # an error of the GPU itself is raised by `synchronize` below
             self.refused[f"{plan.name} for {problem}"] = str(error)
             return False
-        host = self.api.allocate_host(prod(problem.y) * itemsize(problem.dtype))
-        try:
-            self.api.copy(host.__array_interface__["data"][0], pack[Y], host.nbytes, "out", self.stream)
-            self.api.synchronize(self.stream)
-            bits, infinity = _BITS[problem.dtype]
-            magnitude = host.view(bits) & (np.iinfo(bits).max >> 1)  # without the sign
-            return bool((magnitude > infinity).sum() == touched(problem))
-        finally:
-            self.api.release_host(host)
+        self.api.copy(host.__array_interface__["data"][0], pack[Y], host.nbytes, "out", self.stream)
+        self.api.synchronize(self.stream)
+        bits, infinity = _BITS[problem.dtype]
+        values = host[: prod(problem.y) * itemsize(problem.dtype)].view(bits)
+        magnitude = values & (np.iinfo(bits).max >> 1)  # without the sign
+        return bool((magnitude > infinity).sum() == touched(problem))
 
 
 def one_image(problem: Convolution) -> Convolution:
