@@ -13,7 +13,7 @@ Plans that cuDNN would have to compile (half a second each) are considered only 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
@@ -157,10 +157,10 @@ class Cudnn:
     def plans(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
         """The useful plans, best first, each name once. Raises NoPlan if there is none."""
         if problem not in self._plans:
-            result = self.listed(problem)
+            result = useful(self.permitted(problem), self.settings.most)
             if not result:
                 raise NoPlan(self._none(problem))
-            self._plans[problem] = useful(result, self.settings.most)
+            self._plans[problem] = result
         return self._plans[problem]
 
     def set_stream(self, stream: int) -> None:
@@ -181,27 +181,34 @@ class Cudnn:
     # ---- listing
 
     def listed(self, problem: Convolution) -> list[CudnnPlan]:
+        """Every permitted plan, as a list. Raises NoPlan if cuDNN does not accept the graph."""
+        return list(self.permitted(problem))
+
+    def permitted(self, problem: Convolution) -> Iterator[CudnnPlan]:
         """Every permitted plan, best first: the precompiled ones, or, if there are none, some that must be compiled.
+        Each is built when it is asked for: a net's geometries have two thousand of them.
+
         Raises NoPlan if cuDNN does not accept the graph."""
         if problem.dtype == "bfloat16" and self.target.capability < BFLOAT16:
-            return []  # cuDNN lists plans that it must compile, and may crash while it does
+            return  # cuDNN lists plans that it must compile, and may crash while it does
         try:
             graph = self._graph(problem)
         except (RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError) as error:
             raise NoPlan(f"{self._none(problem)} (cuDNN says: {str(error).strip().splitlines()[0]})") from None
         compiled: list[int] = []
-        result: list[CudnnPlan] = []
+        found = 0
         for index in range(graph.get_execution_plan_count()):
             if self._is_compiled(graph, index):
                 compiled.append(index)
             elif plan := self._build(graph, problem, index):
-                result.append(plan)
-        if result:
-            return result
+                found += 1
+                yield plan
+        if found:
+            return
         for index in compiled:
-            if len(result) < COMPILED and (plan := self._build(graph, problem, index)):
-                result.append(plan)
-        return result
+            if found < COMPILED and (plan := self._build(graph, problem, index)):
+                found += 1
+                yield plan
 
     def _is_compiled(self, graph: Any, index: int) -> bool:
         return self.module.behavior_note.RUNTIME_COMPILATION in graph.get_behavior_notes_for_plan_at_index(index)
@@ -284,7 +291,8 @@ _WINDOW = {"padding": "pad", "stride": "stride", "dilation": "dilation"}  # the 
 
 def useful(plans: Iterable[CudnnPlan], most: int) -> tuple[CudnnPlan, ...]:
     """The useful ones of `plans`, which are listed best first; each name once. These are the first `most` of them, and
-    each later one that needs clearly less workspace than all kept before, down to one that needs (nearly) none."""
+    each later one that needs clearly less workspace than all kept before, down to one that needs (nearly) none. No plan
+    is asked for that cannot be among them."""
     kept: dict[str, CudnnPlan] = {}
     least = float("inf")
     for plan in plans:
@@ -292,4 +300,6 @@ def useful(plans: Iterable[CudnnPlan], most: int) -> tuple[CudnnPlan, ...]:
         if (len(kept) < most or size < LESS * least) and plan.name not in kept:
             kept[plan.name] = plan
             least = min(least, size)
+        if len(kept) >= most and not least:
+            break
     return tuple(kept.values())

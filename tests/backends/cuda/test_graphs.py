@@ -161,6 +161,8 @@ x, w, b, y = (
 )
 A = attrs(kernel=(5, 3), stride=(2, 1), pad=(2, 0), dilation=(1, 2), group=2)
 
+MIB = 1 << 20
+
 
 def op(kind: str, reads, writes, a=None) -> Op:
     return Op(f"conv1.{kind}", kind, "conv1", Pass.FORWARD, tuple(reads), tuple(writes), a)
@@ -270,6 +272,15 @@ def test_compiled_plans_are_built_only_where_there_is_no_other():
     assert graphs[0].built == [0, 1]
 
 
+def test_plans_that_cannot_be_useful_are_not_built():
+    problem = Convolution(FORWARD, (1, 8, 4, 4), (8, 8, 1, 1), (1, 8, 4, 4))
+    sizes = [9 * MIB, MIB, 0, 0, 2 * MIB]
+    cudnn, graphs = library([(f"eng{i}", size, ()) for i, size in enumerate(sizes)], most=2)
+    assert [p.name for p in cudnn.plans(problem)] == ["eng0", "eng1", "eng2"]
+    assert graphs[0].built == [0, 1, 2]
+    assert len(cudnn.listed(problem)) == 5
+
+
 def test_avoided_plans_are_not_offered():
     problem = Convolution(FORWARD, (1, 8, 4, 4), (8, 8, 1, 1), (1, 8, 4, 4))
     plans = [("eng34_k2=1", 0, ()), ("eng3_k2=1", 0, ()), ("eng34_k2=2", 0, ())]
@@ -313,9 +324,6 @@ def test_a_handle_that_cannot_be_made():
     module = SimpleNamespace(create_handle=fail, backend_version_string=lambda: "9.0.0")
     with pytest.raises(CudaUnavailable, match=r"cuDNN 9.0.0 cannot be started on A card \(CUDNN_STATUS_NOT_INIT.*smi"):
         Target.gpu(module, "A card", (8, 0))  # type: ignore[arg-type]
-
-
-MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
