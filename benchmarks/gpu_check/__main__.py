@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.gpu_check.journal import CODE, LATELY, ROOT, TIME, Journal, Record, code, commit
 from benchmarks.gpu_check.place import Place, Rehearsal, card, slug
 from benchmarks.gpu_check.run import BROKEN, GROUP, Run
-from benchmarks.gpu_check.table import write
+from benchmarks.gpu_check.table import verdict, write
 
 # letter -> (module, seconds that it may take), most important first. The sum of seconds is MINUTES, so that each item
 # gets its part. Seconds that an item does not use go to later ones (SPARE).
@@ -81,6 +81,7 @@ def main() -> int:
         bring(folder)
     print(write(folder, name, place.small), flush=True)
     bring(folder)
+    print(verdict(folder))
     print(f"all of it took {time.time() - until + 60 * o.minutes:.0f} s", flush=True)
     failed = [r for r in journal.latest().values() if r["state"] == "failed" and r["item"] in o.only]
     if wrong or failed:

@@ -8,15 +8,17 @@ Net by net, the most important first, there are three cases:
 
     beside    the net under `liveness:p` with measured costs: seconds, and the card's bytes that each side takes. To say
               where the seconds go, there are those of each kind of op, with its bytes per second and what part that is
-              of the rate of a copy within the card; and the kernels in which PyTorch spends most of its step. Losses
-              that are read while a step runs must be those of steps that are waited for.
+              of the rate of a copy within the card. Losses that are read while a step runs must be those of steps that
+              are waited for.
     agrees    both sides compute the same: equal losses over a few updates, without dropout, TF32 forbidden.
     smallest  the leanest policy that is no slower than PyTorch, since its peak is the one to compare. All policies are
               planned and simulated with measured costs; those that can stop at a budget also under LEAN of PyTorch's
               memory. Of those that are predicted to be quick enough, the leanest is timed, then the next, until one is
               quick enough.
 
-Last, each net is trained on data, to see how much longer an iteration takes than a step whose batch is there (fed.py).
+Then each net is trained on data, to see how much longer an iteration takes than a step whose batch is there (fed.py).
+Last come the kernels in which PyTorch spends most of its step: its profiler stays with the process, and slows down all
+that is timed later.
 """
 
 from __future__ import annotations
@@ -86,6 +88,9 @@ def item(run: Run) -> None:
         work = partial(fed, run, name, batch, form, FASTEST)
         run.case(f"{name}, {batch}, {form}, fed", work, needs=3 if small else 10)
     run.case("clocks after", lambda: {"clocks": run.place.clocks()})
+    for (name, batch), form in product(run.place.speed, run.place.formats):
+        work = partial(profiled, run, name, batch, form)
+        run.case(f"{name}, {batch}, {form}, PyTorch's kernels", work, needs=2 if small else 5)
 
 
 def _missing(why: str, small: bool) -> dict[str, Any]:
@@ -143,7 +148,6 @@ def beside(run: Run, name: str, batch: int, form: str, rate: float | None = None
             trainer = Trainer(peer, given, TRAIN, RATE)
             mine, theirs = in_turn(run, ours, trainer)
             memory = {**trainer.memory(), "taken_by_torch_bytes": loaded - device.api.free_memory()}
-            top = trainer.top()
             trace = ours.session.step("TRAIN", trace=True)
             assert trace is not None
             waited, launched = ours.both_ways()
@@ -158,7 +162,7 @@ def beside(run: Run, name: str, batch: int, form: str, rate: float | None = None
             "all_seconds": mine, "all_torch_seconds": theirs, "unit": samples.per_second,
             "speed": samples.speed(batch / seconds), **memory,
             "arena_bytes": ours.arrangement.arena, "taken_bytes": ours.taken,
-            "taken_after_steps_bytes": ours.before - loaded, "torch_top": top,
+            "taken_after_steps_bytes": ours.before - loaded,
             "kinds": by_kind(ours.schedule, costs, rate),
             "kernel_seconds": kernels, "stall_seconds": trace.stall_seconds, "traced_seconds": trace.seconds,
             "traced_compute_seconds": sum(s.end - s.start for s in trace.spans if s.stream == "compute"),
@@ -167,6 +171,21 @@ def beside(run: Run, name: str, batch: int, form: str, rate: float | None = None
     if not np.array_equal(waited, launched, equal_nan=True):
         raise Wrong(f"losses {launched} are read while steps run, and {waited} from steps that are waited for", values)
     return values
+
+
+def profiled(run: Run, name: str, batch: int, form: str) -> dict[str, Any]:
+    """The kernels in which PyTorch spends most of a step."""
+    from benchmarks.peer import Peer, Trainer, first_weights, forget
+
+    net, trainer = run.place.net(name, batch), None
+    try:
+        given = {t.name: value for t, value in batch_of(programs(net, TRAIN, ("TRAIN",), format=form)["TRAIN"]).items()}
+        peer = Peer(net.graph("TRAIN"), first_weights(net), run.place.torch, format=form)
+        trainer = Trainer(peer, given, TRAIN, RATE)
+        return {"torch_top": trainer.top()}
+    finally:
+        peer = trainer = None
+        forget()
 
 
 def in_turn(run: Run, ours: Loaded, trainer: Any) -> tuple[list[float], list[float]]:

@@ -7,7 +7,8 @@ an arena takes as many bytes as planned.
     page-locked    seconds to allocate, first use and release: hosts are slow at this
     stages         a net under vdnn_all, loaded twice: seconds and free memory after it was planned, loaded, run call by
                    call, captured, replayed and closed. The second loading must take nothing but the arena, within one
-                   granule. Steps may take at most MARGIN bytes, which are left free for them.
+                   granule and page tables for the host's part. Steps may take at most MARGIN bytes, which are left
+                   free for them.
     plans          seconds and bytes of the card that cuDNN takes to list and build the plans of a large net
     told           whether the host, which waits for an output in the middle of a replayed graph, gets that replay's
                    output and not the one before
@@ -34,6 +35,7 @@ from minidnn.training.session import Session
 STORAGES = ("float", "bf16", "fp16")
 POLICY = "vdnn_all"
 FILLS, LAUNCHES = 20, 5
+PAGE_TABLES = 256  # the card's page tables take at most this part of the page-locked memory that it copies from and to
 
 
 def item(run: Run) -> None:
@@ -184,19 +186,21 @@ def plans(run: Run, name: str, batch: int) -> dict[str, Any]:
 def stages(run: Run, granule: int) -> dict[str, Any]:
     device, net = run.place.device(), run.place.net(*run.place.staged)
     first, second = once(device, net), once(device, net)
+    tables = second["host_bytes"] // PAGE_TABLES
     beyond, arena = second["session"]["taken_bytes"] - second["arena_bytes"], second["arena_bytes"]
     values = {
         "arena_bytes": arena, "host_bytes": second["host_bytes"], "granule_bytes": granule,
-        "beyond_arena_bytes": beyond,
+        "beyond_arena_bytes": beyond, "page_tables_bytes": tables,
         "left_taken_bytes": second["closed"]["taken_bytes"] - first["closed"]["taken_bytes"],
         "taken_by_steps_bytes": first["replayed"]["taken_bytes"] - first["session"]["taken_bytes"],
         "first_step_after_seconds": sum(first[s]["seconds"] for s in ("planned", "session", "called")),
         "first": first, "second": second,
     }  # fmt: skip
-    if not 0 <= beyond < max(granule, 1):
-        raise Wrong(
-            f"loading takes {beyond} bytes besides the arena's {arena}; the card gives {granule} at once", values
+    if not 0 <= beyond < max(granule, 1) + tables:
+        why = (
+            f"loading takes {beyond} bytes besides the arena's {arena}; the card gives {granule} at once, and may need"
         )
+        raise Wrong(f"{why} {tables} for page tables", values)
     if values["taken_by_steps_bytes"] > MARGIN:
         raise Wrong(f"steps take {values['taken_by_steps_bytes']} bytes, and {MARGIN} are left free for them", values)
     return values

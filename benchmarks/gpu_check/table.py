@@ -85,6 +85,17 @@ def made(journal: Journal, name: str, rehearsal: bool) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def verdict(folder: Path) -> str:
+    """The goals and the failures in lines, for the end of what the command prints: a lent machine returns that end."""
+    records = list(Journal(folder / "results.jsonl").latest(any_code=True).values())
+    lines = [
+        f"{'met   ' if g.met else 'MISSED'}  {g.what}: {_cell(g.found)} ({g.wanted}), {g.subject}"
+        for g in goals(records)
+    ]
+    lines += [f"FAILED  ({r['item']}) {r['case']}: {r.get('why')}" for r in records if r["state"] == "failed"]
+    return "\n".join(line[:300] for line in lines)
+
+
 def refused(records: Iterable[Record]) -> dict[str, list[str]]:
     """cuDNN's message of each plan that it refused to run -> the items that met it."""
     found: dict[str, list[str]] = {}
@@ -187,6 +198,8 @@ def _speed(records: list[Record]) -> list[str]:
                 r["case"].removesuffix(", smallest peak"), v["policy"], v["seconds"] * 1e3, v["over_torch"],
                 v["arena_bytes"] / GIB, v["over_torch_reserved"], len(v["tried"]),
             ])  # fmt: skip
+        elif "torch_top" in v:
+            details += _kernels(r["case"], v["torch_top"])
         else:
             rest.append(r)
     first = ["net, batch, format", "ms", "PyTorch ms", "ratio", "speed", "arena GiB", "PyTorch reserved GiB"]
@@ -204,16 +217,20 @@ def _speed(records: list[Record]) -> list[str]:
 
 
 def _details(case: str, v: dict[str, Any]) -> list[str]:
-    """Where both sides spend their time: ours by kind of op, PyTorch's by kernel."""
+    """Where we spend our time, by kind of op."""
     kinds = [
         [k["kind"], k["ops"], k["seconds"] * 1e3, k["seconds"] / v["kernel_seconds"], k["bytes_per_second"] / 1e9,
          k["of_a_copy"]]
         for k in v.get("kinds", ())
     ]  # fmt: skip
     header = [f"{case}: ops of the kind", "runs", "ms", "of all kernels", "GB/s, each tensor once", "of a copy's rate"]
-    kernels = [[k["kernel"][:90], k["calls"], k["seconds"] * 1e3] for k in v.get("torch_top", ())]
-    lines = ["", *_rows(header, kinds)] if kinds else []
-    return lines + (["", *_rows([f"{case}: PyTorch's kernel", "calls", "ms"], kernels)] if kernels else [])
+    return ["", *_rows(header, kinds)] if kinds else []
+
+
+def _kernels(case: str, top: list[dict[str, Any]]) -> list[str]:
+    """Where PyTorch spends its time, by kernel."""
+    rows = [[k["kernel"][:90], k["calls"], k["seconds"] * 1e3] for k in top]
+    return ["", *_rows([case, "calls", "ms"], rows)] if rows else []
 
 
 def _policies(records: list[Record]) -> list[str]:

@@ -35,6 +35,7 @@ def test_the_whole_script_in_small(tmp_path):
     done = gpu_check("--results", str(tmp_path / "results"), OUT=str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     folder = tmp_path / "results" / "rehearsal"
+    assert "(0, in the card's steps of" in done.stdout.splitlines()[-2], "the goals are the last that it prints"
     records = Journal(folder / "results.jsonl").latest(any_code=True)
     assert {item for item, _ in records} == set(command.ITEMS)
     assert {r["state"] for r in records.values()} == {"ok"}

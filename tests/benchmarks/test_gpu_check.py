@@ -24,7 +24,7 @@ from benchmarks.gpu_check.pinned import Pinned
 from benchmarks.gpu_check.place import Place, Rehearsal
 from benchmarks.gpu_check.rounding import Precision, examples_in
 from benchmarks.gpu_check.run import Run, Wrong
-from benchmarks.gpu_check.table import made
+from benchmarks.gpu_check.table import made, verdict
 from benchmarks.nets import TRAIN
 from minidnn import zoo
 from minidnn.backends.cuda import packages
@@ -134,16 +134,26 @@ def test_goals_are_met_or_missed_by_what_was_found(tmp_path):
         ("e", "vgg19, 256, float32: sqrt_n", {"seconds": 1.2, "over_unlimited": 1.2}),
         ("e", "vgg19, 256, float32: liveness", {"seconds": 1.1, "over_unlimited": 1.1}),
         ("e", "vgg19, 256, float32: PyTorch, checkpoint", {"seconds": 1.0, "over_unlimited": 1.0}),
-        ("s", "stages of a net", {"beyond_arena_bytes": 2 << 20, "granule_bytes": 2 << 20}),
+        ("s", "stages of a net", {"beyond_arena_bytes": 2 << 20, "granule_bytes": 2 << 20, "page_tables_bytes": 0}),
+        (
+            "s",
+            "stages of another",
+            {"beyond_arena_bytes": 9 << 20, "granule_bytes": 2 << 20, "page_tables_bytes": 8 << 20},
+        ),
     ):
         journal.append({"item": item, "case": case, "state": "ok", "values": values})
     found = goals(journal.latest().values())
     assert [(g.subject.partition(",")[0], g.met) for g in found] == [
         ("resnet50", True), ("vgg16", False), ("resnet50", True), ("vgg16", False),  # times; peaks: not if slower
         ("resnet50", True), ("vgg19", True), ("vgg16", True), ("vgg16", False), ("stages of a net", False),
+        ("stages of another", True),
     ]  # fmt: skip
     text = made(journal, "a card", False)
-    assert "5 of 9 met" in text and "| copies in, of the link's rate | vgg16, 64, float32: vdnn_all (the slow" in text
+    journal.append({"item": "a", "case": "relu", "state": "failed", "why": "off by inf"})
+    lines = verdict(tmp_path).splitlines()
+    assert len(lines) == 11 and lines[-1] == "FAILED  (a) relu: off by inf"
+    assert lines[1] == "MISSED  iteration over PyTorch eager's: 0.95 (<= 0.9), vgg16, 64, float32"
+    assert "6 of 10 met" in text and "| copies in, of the link's rate | vgg16, 64, float32: vdnn_all (the slow" in text
 
 
 def test_what_other_code_found_lately_is_shown_and_marked_and_done_again(tmp_path):
@@ -496,6 +506,12 @@ def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
     assert start.stages(run, granule=1)["beyond_arena_bytes"] == 0
     api = place.device().api
     stream = api.stream
+    with monkeypatch.context() as m:  # as much as page tables take
+        m.setattr(start, "PAGE_TABLES", 1)
+        m.setattr(api, "stream", lambda: (api.allocate(64), stream())[1])
+        assert (
+            0 < start.stages(run, granule=1)["beyond_arena_bytes"] < start.stages(run, granule=1)["page_tables_bytes"]
+        )
     monkeypatch.setattr(api, "stream", lambda: (api.allocate(4096), stream())[1])
     with pytest.raises(Wrong, match=rf"loading takes {4096 * (3 + len(BY_HOST))} bytes besides the arena's"):
         start.stages(run, granule=1)
