@@ -151,6 +151,10 @@ class CupyApi:
         self._cuda = cupy.cuda
         self.number, self._process = number, os.getpid()
         libcuda = ctypes.CDLL("libcuda.so.1")
+        # CuPy's keeps Python's lock, which calls of the host need: a record that waits for room behind one of them
+        # would wait for ever.
+        self._record = libcuda.cuEventRecord
+        self._record.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
         self._tell = libcuda.cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
         self._host = libcuda.cuLaunchHostFunc  # CuPy's forgets the function at its first run, and a graph runs it again
@@ -225,7 +229,8 @@ class CupyApi:
         self.runtime.eventDestroy(event)
 
     def record(self, event: int, stream: int) -> None:
-        self.runtime.eventRecord(event, stream)
+        if code := self._record(event, stream):
+            raise RuntimeError(f"cuEventRecord: CUDA error {code}")
 
     def tell(self, event: int, stream: int) -> None:
         if not self._capturing:  # outside of a capture the driver refuses the flag

@@ -382,8 +382,13 @@ class TestTheFake:
 
 
 def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypatch):
-    """CUDA refuses the flag outside of a capture. A call of the host is a function that stays to be called again."""
+    """CUDA refuses the flag outside of a capture. A call of the host is a function that stays to be called again. None
+    of these calls is CuPy's."""
     said, answer, called = [], 0, []
+
+    def record(event, stream):
+        said.append(("record", event, stream))
+        return answer
 
     def with_flags(event, stream, flags):
         said.append(("external", event, stream, flags))
@@ -399,14 +404,14 @@ def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypa
 
     runtime = SimpleNamespace(
         setDevice=lambda number: None, free=lambda address: None, streamCaptureModeRelaxed=2,
-        eventRecord=lambda *a: said.append(("record", *a)), eventSynchronize=lambda *a: said.append(("reach", *a)),
+        eventSynchronize=lambda *a: said.append(("reach", *a)),
         streamBeginCapture=lambda *a: None, streamEndCapture=end,
     )  # fmt: skip
     cuda = SimpleNamespace(
         runtime=runtime, driver=None, set_allocator=lambda f: None, set_pinned_memory_allocator=lambda f: None
     )
-    with_flags.argtypes = launch.argtypes = ()
-    driver = SimpleNamespace(cuEventRecordWithFlags=with_flags, cuLaunchHostFunc=launch)
+    with_flags.argtypes = launch.argtypes = record.argtypes = ()
+    driver = SimpleNamespace(cuEventRecord=record, cuEventRecordWithFlags=with_flags, cuLaunchHostFunc=launch)
     monkeypatch.setattr(api.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
     found = api.CupyApi(SimpleNamespace(cuda=cuda), lambda source, storage: b"")
     found.tell(7, 3)
@@ -417,9 +422,14 @@ def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypa
         found.tell(8, 3)
     with pytest.raises(RuntimeError, match="Invalidated"):
         found.end_capture(3)
+    with pytest.raises(RuntimeError, match="cuEventRecord: CUDA error 900"):
+        found.record(8, 3)
+    answer = 0
     found.tell(9, 3)
     found.reach(9)
-    assert said == [("record", 7, 3), ("external", 7, 3, 1), ("external", 8, 3, 1), ("record", 9, 3), ("reach", 9)]
+    recorded = [("record", 7, 3), ("external", 7, 3, 1), ("external", 8, 3, 1), ("record", 8, 3), ("record", 9, 3)]
+    assert said == [*recorded, ("reach", 9)]
+    answer = 900
     enqueue = found.host(lambda: said.append("called"), 5)
     with pytest.raises(RuntimeError, match="cuLaunchHostFunc: CUDA error 900"):
         enqueue()

@@ -318,7 +318,9 @@ def test_while_the_host_waits_cuda_is_asked_and_the_watch_is_called(monkeypatch)
     cuda = SimpleNamespace(
         runtime=runtime, driver=None, set_allocator=lambda f: None, set_pinned_memory_allocator=lambda f: None
     )
-    driver = SimpleNamespace(cuEventRecordWithFlags=lambda *_: 0, cuLaunchHostFunc=lambda *_: 0)
+    driver = SimpleNamespace(
+        cuEventRecord=lambda *_: 0, cuEventRecordWithFlags=lambda *_: 0, cuLaunchHostFunc=lambda *_: 0
+    )
     monkeypatch.setattr(api.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
     found = api.CupyApi(SimpleNamespace(cuda=cuda), lambda source, storage: b"")
     found.watch = lambda waited: said.append("watch")
