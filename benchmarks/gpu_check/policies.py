@@ -2,7 +2,7 @@
 
 Each policy runs as a replayed graph and call by call, with all of the card's memory and under the smallest budget that
 it can keep, in float32 and in 16 bits. It is also recorded how much memory besides the arena is taken. If
-compute-sanitizer is installed, its memcheck watches a small net.
+compute-sanitizer is installed, its memcheck watches our own kernels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STEPS = 4  # two bindings of the program, each run once before it is captured an
 # The loss scale is so small that no step in float16 is skipped.
 TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)
 FIRST = ("vdnn_all", "superneurons", "vdnn_dyn", "vdnn_conv:p", "sqrt_n", "liveness", "layrub", "accudnn", "vdnn_pp")
-SANITIZED = 60.0  # the most seconds for memcheck
+SANITIZED = 40.0  # the most seconds for memcheck
 
 Digest = dict[str, str]
 
@@ -177,11 +177,17 @@ def same_algorithms(costs: Costs, arrangement: Arrangement) -> Costs:
 
 
 def memcheck(run: Run) -> dict[str, Any]:
-    """Run compute-sanitizer's memcheck on a few steps of a small net (benchmarks/gpu_check/small.py)."""
+    """Run compute-sanitizer's memcheck on our own kernels (benchmarks/gpu_check/memchecked.py)."""
     tool = run.place.sanitizer
     if tool is None:
         return {"ran": False, "why": "compute-sanitizer is not on this machine"}
-    command = [*tool, sys.executable, "-m", "benchmarks.gpu_check.small", *(["--rehearse"] if run.place.small else [])]
+    command = [
+        *tool,
+        sys.executable,
+        "-m",
+        "benchmarks.gpu_check.memchecked",
+        *(["--rehearse"] if run.place.small else []),
+    ]
     limit = run.within(SANITIZED)
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **GROUP

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import fed as feed
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import by_host, fed, measure, operations, policies, ranks, start, tight
+from benchmarks.gpu_check import by_host, fed, measure, memchecked, operations, policies, ranks, start, tight
 from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.pinned import Pinned
@@ -29,6 +29,7 @@ from benchmarks.nets import TRAIN
 from minidnn import zoo
 from minidnn.backends.cuda import packages
 from minidnn.backends.cuda.cudnn import NoPlan
+from minidnn.backends.cuda.device import KINDS
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.costs import estimate
 from minidnn.formats import FORMATS
@@ -590,6 +591,21 @@ def test_the_feed_is_timed_before_and_after(monkeypatch, capsys):
     said = r"(float32|bfloat16): before \d+ images/s, after \d+, \d+\.\d\d times as many"
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and all(re.fullmatch(said, line) for line in lines)
+
+
+@compiled
+def test_memcheck_sees_every_kernel_of_ours_with_tensors_of_their_own(monkeypatch, capsys):
+    ran, once = set(), memchecked.once
+    monkeypatch.setattr(sys, "argv", ["memchecked", "--rehearse"])
+    monkeypatch.setattr(memchecked, "once", lambda device, e, algorithm: ran.add(e.op.kind))
+    memchecked.main()
+    assert ran == set(KINDS) and capsys.readouterr().out.splitlines()[-1].endswith("runs ended well")
+    device, taken = fake_device(), []
+    (e, *_) = operations.examples(small=True)["softmax.forward"]
+    allocate = device.api.allocate
+    monkeypatch.setattr(device.api, "allocate", lambda nbytes: taken.append(nbytes) or allocate(nbytes))
+    once(device, e, device.algorithms(e.op)[0])
+    assert sorted(taken) == sorted([0, 0, *(t.nbytes for t in e.op.tensors)]) and not device.api.allocated
 
 
 @compiled
