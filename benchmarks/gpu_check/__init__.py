@@ -15,9 +15,11 @@ this folder and runs in a process of its own:
     d  speed       iteration time and peak memory compared with PyTorch's, net by net, GPT-2 among them, in float32 and
                    bfloat16
     e  tight       large nets in 12 GiB, compared with PyTorch's checkpoint and save_on_cpu
+    u  updates     a large net whose weights the host updates, in a replayed graph: losses, seconds
+    l  brief       small batches, where launches count, beside PyTorch
     b  policies    every policy ends with the same bytes as baseline; compute-sanitizer's memcheck
     p  half        item a in float16
-    c  digits      real digits learned to 97 %, in every number format
+    c  digits      real digits learned to 97 %, in every number format, and by `minidnn train`
     f  foresight   predicted against measured time and peak, and the rate of copies while a net is trained
     h  properties  the card's properties as cuDNN lists them, and its plans compared with those found without the card
     n  ranks       NCCL with one rank, which sends to itself, also in a replayed graph

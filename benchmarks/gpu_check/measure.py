@@ -101,8 +101,9 @@ class Loaded:
         budget: int | None = None,
         warm: int = WARM,
         format: str = "float32",
+        graphs: bool = True,
     ) -> None:
-        device.graphs = True
+        device.graphs = graphs
         self.costs, self.before = costs, device.api.free_memory()
         self.session = Session(
             net,
@@ -145,7 +146,8 @@ class Loaded:
         """The losses of a few steps, each waited for; and those of the same steps launched as the solver does, which
         reads a loss while the rest of its step still runs."""
         machine, found = self.session.machine, []
-        before = {t: machine.get(t) for t in self.schedule.program.persistent}
+        program = self.schedule.program
+        before = {t: machine.get(t) for t in (*program.persistent, *program.host_resident)}
         for run in (self.session.step, self.session.launch):
             for t, value in before.items():
                 machine.set(t, value)

@@ -57,6 +57,9 @@ class Place:
     # (net, batch) that item d compares with PyTorch; item f runs some of them under every policy
     speed = (("resnet50", 256), ("gpt2", 8), ("vgg19", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128))
     foresight = (("vgg16", 64), ("resnet50", 256))
+    brief = (("resnet50", 1), ("resnet50", 16), ("gpt2", 1))  # small batches of item l
+    hosted = (("gpt2", 8),)  # whose weights the host updates in item u
+    named = "cuda"  # the device, for a command
     compiled = (("resnet50", 256, "bfloat16"), ("resnet50", 256, "float32"), ("vgg16", 64, "bfloat16"))
     tight_nets = (("vgg19", 256), ("resnet152", 64))
     planned = ("vgg19", "resnet50", "googlenet", "alexnet")  # nets whose cuDNN plans item h compares
@@ -229,6 +232,9 @@ class Rehearsal(Place):
     pinned = (1 << 20,)
     staged = ("tests/residual", 4)
     foresight = (("tests/lenet", 4),)
+    brief = (("tests/residual", 1),)
+    hosted = (("tests/residual", 4), ("gpt2", 2))
+    named = "cpu"
     compiled = (("tests/lenet", 4, "bfloat16"),)
     tight_nets = (("tests/residual", 4),)
     planned = ("tests/lenet",)

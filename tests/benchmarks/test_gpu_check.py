@@ -17,7 +17,20 @@ import pytest
 
 from benchmarks import fed as feed
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import by_host, fed, measure, memchecked, operations, policies, ranks, start, tight
+from benchmarks.gpu_check import (
+    brief,
+    by_host,
+    digits,
+    fed,
+    measure,
+    memchecked,
+    operations,
+    policies,
+    ranks,
+    start,
+    tight,
+    updates,
+)
 from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.pinned import Pinned
@@ -591,6 +604,69 @@ def test_the_feed_is_timed_before_and_after(monkeypatch, capsys):
     said = r"(float32|bfloat16): before \d+ images/s, after \d+, \d+\.\d\d times as many"
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and all(re.fullmatch(said, line) for line in lines)
+
+
+@compiled
+def test_a_host_that_updates_weights_otherwise_than_the_card_is_noticed(monkeypatch, tmp_path):
+    place = Rehearsal()
+    run = Run("u", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
+    values = updates.updated(run, "tests/residual", 4)
+    assert values["updates_by_host"] > 0 and values["arena_bytes"] < values["arena_on_card_bytes"]
+    with monkeypatch.context() as m:
+        m.setattr(updates, "HOSTED", "liveness:m")
+        with pytest.raises(Wrong, match="the host runs no update"):
+            updates.updated(run, "tests/residual", 4)
+    prepare = place.device().prepare_by_host
+
+    def other(op, algorithm, arrays):
+        call, w = prepare(op, algorithm, arrays), arrays[op.writes[0]]
+        return lambda: (call(), np.multiply(w, np.float32(1.5), out=w))
+
+    monkeypatch.setattr(place.device(), "prepare_by_host", other)
+    with pytest.raises(Wrong, match="where the card runs all updates"):
+        updates.updated(run, "tests/residual", 4)
+
+
+@compiled
+def test_small_batches_are_timed_as_a_graph_and_call_by_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure.tempfile, "gettempdir", lambda: str(tmp_path))
+    place = Rehearsal()
+    run = Run("l", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
+    monkeypatch.setattr(brief, "_theirs", lambda *_: None)
+    replays = []
+    seconds = brief._seconds
+    monkeypatch.setattr(brief, "_seconds", lambda *a: (seconds(*a), replays.append(place.device().api.replays))[0])
+    values = brief.brief(run, "tests/lenet", 1, "float32")
+    assert values["seconds"] > 0 and values["call_seconds"] > 0 and 0 < replays[0] == replays[1]
+
+
+def test_a_command_that_fails_or_goes_on_otherwise_is_noticed(monkeypatch, tmp_path):
+    place = Rehearsal()
+    place.named = "no such device"
+    run = Run("c", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
+    with pytest.raises(Wrong, match=r"exit code 2: .*no such device"):
+        digits.by_command(run)
+    number, accuracy, begun = 0, 0.98, 5
+
+    def trained(run, prefix, *more):
+        nonlocal number
+        number += 1
+        prefix.with_name(f"{prefix.name}_iter_10.safetensors").write_text(f"{number > other}")
+        document = {"iterations": 10, "tests": [{"outputs": {"accuracy": accuracy}}], "train_seconds": 1.0}
+        return {**document, "description": "a card", "history": [{"iteration": begun}]}, 2.0
+
+    monkeypatch.setattr(digits, "_command", trained)
+    other = 9
+    assert digits.by_command(run)["identical"]
+    begun = 0
+    with pytest.raises(Wrong, match="did not go on where it broke off"):
+        digits.by_command(run)
+    begun, other = 5, number + 1
+    with pytest.raises(Wrong, match="leaves another snapshot"):
+        digits.by_command(run)
+    accuracy = 0.5
+    with pytest.raises(Wrong, match=r"accuracy 50\.00%"):
+        digits.by_command(run)
 
 
 @compiled
