@@ -49,14 +49,14 @@ class Columns:
         return (*sizes, np.int64(self.items), np.int64(self.per))
 
 
-def reducing(shape: tuple[int, ...]) -> Columns:
-    """The division for sums over all axes but axis 1."""
-    return _columns(*_sizes(shape), REDUCING, 1)
+def reducing(shape: tuple[int, ...], widest: int = 4) -> Columns:
+    """The division for sums over all axes but axis 1. widest: the most channels of a thread"""
+    return _columns(*_sizes(shape), REDUCING, 1, widest)
 
 
-def mapping(shape: tuple[int, ...]) -> Columns:
-    """The division for the same arithmetic on each value of a channel."""
-    return _columns(*_sizes(shape), MOST_BLOCKS, SPREAD)
+def mapping(shape: tuple[int, ...], widest: int = 4) -> Columns:
+    """The division for the same arithmetic on each value of a channel. widest: the most channels of a thread"""
+    return _columns(*_sizes(shape), MOST_BLOCKS, SPREAD, widest)
 
 
 def partials(chunks: int, channels: int) -> Columns:
@@ -79,9 +79,10 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return c, math.prod(shape) // c, 1 if channels_last(shape) else math.prod(shape[2:])
 
 
-def _columns(channels: int, items: int, inner: int, most: int, least: int) -> Columns:
+def _columns(channels: int, items: int, inner: int, most: int, least: int, widest: int) -> Columns:
     """The division into at most `most` blocks, and at least `least` if each thread then still has an item."""
-    vector = 4 if inner == 1 and channels % 4 == 0 else 1
+    vectors = (v for v in (8, 4, 1) if v <= widest and channels % v == 0)
+    vector = next(vectors) if inner == 1 else 1
     # If a channel's values are neighbours in memory, neighbouring threads read them, and `across` is 1.
     across = min(32, power_of_two(-(-channels // vector))) if inner == 1 else 1
     tiles = -(-channels // (vector * across))

@@ -57,7 +57,12 @@ def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float")
 
 
 def _options(source: str, storage: str) -> tuple[str, ...]:
-    return (*OPTIONS, *ROUNDED.get(source, ()), f"-DSTORAGE={storage}")
+    return (*OPTIONS, *ROUNDED.get(source, ()), *storage_options(storage))
+
+
+def storage_options(storage: str) -> tuple[str, ...]:
+    """The macros of kernels for values stored as `storage`: "float", "bf16" or "fp16"."""
+    return (f"-DSTORAGE={storage}", *(() if storage == "float" else ("-DSIXTEEN_BITS",)))
 
 
 def _path(nvrtc: Nvrtc, source: str, arch: int, storage: str, cache_dir: Path | None) -> Path:

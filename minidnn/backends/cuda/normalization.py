@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from minidnn.backends.cuda.columns import mapping, merging, partials, reducing
+from minidnn.backends.cuda.columns import Columns, mapping, merging, partials, reducing
 from minidnn.backends.cuda.multi_tensor import batches, places
 from minidnn.backends.cuda.recipe import (
     Argument,
@@ -29,15 +29,24 @@ from minidnn.backends.cuda.recipe import (
 )
 from minidnn.backends.cuda.reduction import sums_by_channel
 from minidnn.backends.layout import channels_last
-from minidnn.program import Op
+from minidnn.program import Op, Tensor
 
 BEHIND = ("", "_scale", "_scale_relu")  # the ops that are fused with a BatchNorm (programs/fusion/normalization.py)
 NORMS = 72  # most BatchNorms whose running statistics one launch updates
+WIDE = 16  # bytes of a thread's channels, which move at once
 PARTS = 240  # most parts of a batch that one launch merges
 
 
 def _launch(kernel: str, *arguments, grid: int) -> Launch:
     return Launch("normalization", kernel, arguments, grid)
+
+
+def _reducing(x: Tensor) -> Columns:
+    return reducing(x.shape, WIDE // x.itemsize)
+
+
+def _mapping(x: Tensor) -> Columns:
+    return mapping(x.shape, WIDE // x.itemsize)
 
 
 def _behind(op: Op) -> str:
@@ -76,8 +85,8 @@ def batch_norm_normalize(op: Op) -> list[Recipe]:
 
 
 def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Launch]:
-    x, shape, c = Read(0), op.reads[0].shape, op.reads[0].shape[1]
-    g = reducing(shape)
+    x, c = Read(0), op.reads[0].shape[1]
+    g = _reducing(op.reads[0])
     if g.chunks == 1:
         return [_launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)]
     partial, last = scratch.take(g.chunks * 3 * c * 4), merging(g.chunks, c)
@@ -90,7 +99,7 @@ def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Lau
 
 def _normalize(op: Op, *tensors: Pointer) -> Launch:
     """`tensors`: x, mean, variance, and gamma and beta if they are fused; then y."""
-    g = mapping(op.reads[0].shape)
+    g = _mapping(op.reads[0])
     arguments = *tensors, np.float32(op.attrs.eps), *g.arguments
     return _launch(f"normalize{_behind(op)}_{g.vector}", *arguments, grid=g.grid)
 
@@ -124,8 +133,8 @@ def _given(op: Op, count: int) -> list[Read]:
 
 def _sums(op: Op, scratch: Scratch, given: Sequence[Pointer], sums: Sequence[Pointer]) -> Iterator[Launch]:
     """The launches for the sums of du and of du xhat. `given`: x, mean, variance, gamma and beta if fused, dy."""
-    shape, c, eps = op.reads[0].shape, op.reads[0].shape[1], np.float32(op.attrs.eps)
-    g = reducing(shape)
+    c, eps = op.reads[0].shape[1], np.float32(op.attrs.eps)
+    g = _reducing(op.reads[0])
     name = f"backward_sums{_behind(op)}_{g.vector}"
     if g.chunks == 1:
         yield _launch(name, *given, *sums, int32(0), eps, *g.arguments, grid=g.grid)
@@ -138,7 +147,7 @@ def _sums(op: Op, scratch: Scratch, given: Sequence[Pointer], sums: Sequence[Poi
 
 def _data(op: Op, given: Sequence[Pointer], sums: Sequence[Pointer], count: int) -> Launch:
     """The launch for dx, by the sums over `count` values of each channel."""
-    each = mapping(op.reads[0].shape)
+    each = _mapping(op.reads[0])
     arguments = *given, *sums, Write(0), np.int64(count), np.float32(op.attrs.eps), *each.arguments
     return _launch(f"backward{_behind(op)}_{each.vector}", *arguments, grid=each.grid)
 
@@ -177,14 +186,14 @@ def batch_norm_keep(op: Op) -> list[Recipe]:
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
     """One recipe for x mean_sum variance_sum factor (gamma beta) -> y."""
-    g = mapping(op.reads[0].shape)
+    g = _mapping(op.reads[0])
     arguments = *(Read(i) for i in range(len(op.reads))), Write(0), np.float32(op.attrs.eps), *g.arguments
     return [plain(_launch(f"inference{_behind(op)}_{g.vector}", *arguments, grid=g.grid))]
 
 
 def batch_norm_inference_backward(op: Op) -> list[Recipe]:
     """One recipe for variance_sum factor dy -> dx = dy / sqrt(variance + eps)."""
-    g = mapping(op.reads[2].shape)
+    g = _mapping(op.reads[2])
     arguments = *(Read(i) for i in range(3)), Write(0), np.float32(op.attrs.eps), *g.arguments
     return [plain(_launch(f"inference_backward_{g.vector}", *arguments, grid=g.grid))]
 

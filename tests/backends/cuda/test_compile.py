@@ -94,6 +94,20 @@ def test_four_values_move_at_once(nvrtc, source, storage):
         assert bool(moved) != bool(scalar.search(name)), name
 
 
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [("normalization", "^(normalize|inference|backward|moments).*_8$"), ("elementwise", "^(sum|product)_")],
+)
+def test_values_of_16_bits_move_by_16_bytes(nvrtc, source, names):
+    """Whatever is read and written alone: what is read again from a chunk's floats is not."""
+    kernels = {name: text for name, text in ptx(nvrtc, source, "bf16").items() if re.search(names, name)}
+    assert len(kernels) > 5
+    for name, text in kernels.items():
+        assert re.search(r"ld\.global(\.nc)?\.v4\.(b32|u32)|ld\.global(\.nc)?\.v2\.(b64|u64)", text), name
+        if not name.startswith(("moments", "backward_sums")):
+            assert re.search(r"st\.global\.v4\.(b32|u32)|st\.global\.v2\.(b64|u64)", text), name
+
+
 @pytest.mark.parametrize("source", ["tensor_matmul", "tensor_attention"])
 @pytest.mark.parametrize(
     ("storage", "product"), [("float", "m16n8k8.row.col.f32.tf32.tf32"), ("bf16", "m16n8k16.row.col.f32.bf16.bf16")]

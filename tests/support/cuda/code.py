@@ -14,7 +14,7 @@ def ptx(nvrtc: Nvrtc, source: str, storage: str) -> dict[str, str]:
     read = nvrtc._bytes
     nvrtc._bytes = lambda program, what: read(program, ends[what])
     try:
-        text, _ = nvrtc.cubin("x.cu", c.text_of(source), c.headers(), 90, (*VIRTUAL, f"-DSTORAGE={storage}"))
+        text, _ = nvrtc.cubin("x.cu", c.text_of(source), c.headers(), 90, (*VIRTUAL, *c.storage_options(storage)))
     finally:
         del nvrtc._bytes
     return {part[: part.index("(")]: part for part in text.decode().split(".visible .entry ")[1:]}

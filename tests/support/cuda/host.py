@@ -24,6 +24,7 @@ import numpy as np
 
 from minidnn.backends import cuda, layout
 from minidnn.backends.cuda import tensor_cores
+from minidnn.backends.cuda.compile import storage_options
 from minidnn.backends.cuda.device import KINDS, ON_TENSOR_CORES
 from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, Table, Write, storage
 from minidnn.program import Algorithm, Op, Tensor
@@ -136,7 +137,7 @@ class Library:
 @cache
 def library(source: str, sanitize: bool = False, storage: str = "float") -> Library:
     """The Library of the source of that name."""
-    return Library(build(KERNELS / f"{source}.cu", sanitize, () if storage == "float" else (f"-DSTORAGE={storage}",)))
+    return Library(build(KERNELS / f"{source}.cu", sanitize, storage_options(storage)))
 
 
 class HostCuda:

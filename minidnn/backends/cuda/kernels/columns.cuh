@@ -51,14 +51,18 @@ struct Pack {  // the values of V channels
     float at[V];
 };
 
-__device__ inline void get(const T* p, int64 i, Pack<1>& v) { v.at[0] = load(p, i); }
-__device__ inline void get(const T* p, int64 i, Pack<4>& v) {
-    float4 four = load4(p, i);
-    v.at[0] = four.x, v.at[1] = four.y, v.at[2] = four.z, v.at[3] = four.w;
+template <int V>
+__device__ inline void get(const T* p, int64 i, Pack<V>& v) {
+    Floats<V> from = load_many<V>(p, i);
+#pragma unroll
+    for (int k = 0; k < V; k++) v.at[k] = from.v[k];
 }
-__device__ inline void put(T* p, int64 i, const Pack<1>& v) { store(p, i, v.at[0]); }
-__device__ inline void put(T* p, int64 i, const Pack<4>& v) {
-    store4(p, i, make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
+template <int V>
+__device__ inline void put(T* p, int64 i, const Pack<V>& v) {
+    Floats<V> to;
+#pragma unroll
+    for (int k = 0; k < V; k++) to.v[k] = v.at[k];
+    store_many<V>(p, i, to);
 }
 
 // Computes K sums per channel over the chunk, and calls out(k, chunk, c, sum) with each. `add(place, sum)` adds the

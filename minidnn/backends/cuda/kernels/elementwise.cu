@@ -104,48 +104,31 @@ extern "C" __global__ void choose(const uint8* which, const T* dy, T* dx, int in
 #define COEFFICIENTS float c0, float c1, float c2, float c3
 #define GATHER const T* const x[4] = {x0, x1, x2, x3}
 
-// y = f(c0 x0 + c1 x1 + ...)
+// y = f(x0, x1, ...), of the first N operands
 template <int N, class F>
-__device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n, F f) {
-    GATHER;
-    const float c[4] = {c0, c1, c2, c3};
-    for (int64 i = first(); i < n / 4; i += step()) {
-        float4 v = load4(x[0], i), t = make_float4(c[0] * v.x, c[0] * v.y, c[0] * v.z, c[0] * v.w);
-#pragma unroll
-        for (int k = 1; k < N; k++) {
-            v = load4(x[k], i);
-            t.x += c[k] * v.x, t.y += c[k] * v.y, t.z += c[k] * v.z, t.w += c[k] * v.w;
-        }
-        store4(y, i, apply4(f, t));
-    }
-    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
-        float t = c[0] * load(x[0], i);
-#pragma unroll
-        for (int k = 1; k < N; k++) t += c[k] * load(x[k], i);
-        store(y, i, f(t));
-    }
+__device__ inline void map_operands(OPERANDS, T* y, int64 n, F f) {
+    if constexpr (N == 2) map(n, y, f, x0, x1);
+    if constexpr (N == 3) map(n, y, f, x0, x1, x2);
+    if constexpr (N == 4) map(n, y, f, x0, x1, x2, x3);
 }
 
-// y = x0 x1 ...
-template <int N>
-__device__ inline void product(OPERANDS, T* y, int64 n) {
-    GATHER;
-    for (int64 i = first(); i < n / 4; i += step()) {
-        float4 t = load4(x[0], i);
-#pragma unroll
-        for (int k = 1; k < N; k++) {
-            float4 v = load4(x[k], i);
-            t.x *= v.x, t.y *= v.y, t.z *= v.z, t.w *= v.w;
-        }
-        store4(y, i, t);
+struct Sum {  // c0 v0 + c1 v1 + ..., with a ReLU behind or without. Adding 0 turns -0 into +0, as in activation.cu.
+    float c0, c1, c2, c3;
+    bool relu;
+
+    __device__ float operator()(float v0, float v1) const { return last(c0 * v0 + c1 * v1); }
+    __device__ float operator()(float v0, float v1, float v2) const { return last(c0 * v0 + c1 * v1 + c2 * v2); }
+    __device__ float operator()(float v0, float v1, float v2, float v3) const {
+        return last(c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3);
     }
-    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
-        float t = load(x[0], i);
-#pragma unroll
-        for (int k = 1; k < N; k++) t *= load(x[k], i);
-        store(y, i, t);
-    }
-}
+    __device__ float last(float v) const { return !relu || v > 0 ? v : 0 * v + 0; }
+};
+
+struct Product {
+    __device__ float operator()(float a, float b) const { return a * b; }
+    __device__ float operator()(float a, float b, float c) const { return a * b * c; }
+    __device__ float operator()(float a, float b, float c, float d) const { return a * b * c * d; }
+};
 
 // The largest of one element's values, and the index of its operand. If the first two are equal, the second is taken,
 // as in Caffe; of later equals the first. NaN counts as the largest. If done > 0, v[0] is the largest of `done`
@@ -191,17 +174,16 @@ __device__ inline void maximum(OPERANDS, T* y, uint8* which, const uint8* before
     }
 }
 
-// Adding 0 turns -0 into +0, as in activation.cu.
 #define KERNELS(N)                                                                                              \
     extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) {                                 \
-        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n, [](float v) { return v; });                                \
+        map_operands<N>(x0, x1, x2, x3, y, n, Sum{c0, c1, c2, c3, false});                                      \
     }                                                                                                           \
     extern "C" __global__ void sum_relu_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) {                            \
-        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n, [](float v) { return v > 0 ? v : 0 * v + 0; });            \
+        map_operands<N>(x0, x1, x2, x3, y, n, Sum{c0, c1, c2, c3, true});                                       \
     }                                                                                                           \
-    extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {           \
-        product<N>(x0, x1, x2, x3, y, n);                                       \
-    }                                                                           \
+    extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {                                           \
+        map_operands<N>(x0, x1, x2, x3, y, n, Product{});                                                       \
+    }                                                                                                           \
     extern "C" __global__ void maximum_##N(OPERANDS, T* y, int done, int64 n) { \
         maximum<N, false>(x0, x1, x2, x3, y, nullptr, nullptr, done, n);        \
     }                                                                           \

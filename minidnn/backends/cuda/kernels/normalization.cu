@@ -120,6 +120,9 @@ struct MomentsOfBatch {  // writes the mean and the biased variance
     }
 MOMENTS(1)
 MOMENTS(4)
+#ifdef SIXTEEN_BITS
+MOMENTS(8)
+#endif
 
 // The sum of a value of each thread over the block's items, added as a tree, for all threads of a channel.
 __device__ inline float sum_of_items(float (&shared)[COLUMN_BLOCK], float value, int across, int stride) {
@@ -403,6 +406,9 @@ extern "C" __global__ void backward_finish(const float* partial, float* of_du, f
     }
 EACH(1)
 EACH(4)
+#ifdef SIXTEEN_BITS
+EACH(8)
+#endif
 
 // ---- Scale: a factor, and perhaps a summand, by channel. y may have the bytes of x.
 
