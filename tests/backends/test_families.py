@@ -77,7 +77,7 @@ SOURCES = {  # pattern of sources -> families without one, and those of other na
     ),
     "cuda/kernels/*.cu": (
         {"convolution", "inner_product", "bias", "linear_loss"},
-        {"reduction", "tensor_matmul", "tensor_attention"},
+        {"reduction", "relu", "tensor_matmul", "tensor_attention"},
     ),  # by cuDNN, and in others' files
 }
 

@@ -1,5 +1,5 @@
-"""Functions of single elements (kernels/activation.cu): ReLU, those of kernels/functions.cuh, and PReLU. y may have the
-bytes of x, and dx those of dy."""
+"""Functions of single elements: ReLU and PReLU (kernels/relu.cu), and those of kernels/functions.cuh
+(kernels/activation.cu). y may have the bytes of x, and dx those of dy."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def relu_forward(op: Op) -> list[Recipe]:
     """One recipe for x -> y (mask)."""
     slope, n = np.float32(op.attrs.negative_slope), op.writes[0].size
     if len(op.writes) > 1:
-        return [plain(by_fours("activation", "relu_mask", n, Read(0), Write(0), Write(1), slope))]
-    return [plain(by_fours("activation", "relu", n, Read(0), Write(0), slope))]
+        return [plain(by_fours("relu", "relu_mask", n, Read(0), Write(0), Write(1), slope))]
+    return [plain(by_fours("relu", "relu", n, Read(0), Write(0), slope))]
 
 
 def relu_backward(op: Op) -> list[Recipe]:
     """One recipe for y dy -> dx, x y dy -> dx, or mask dy -> dx."""
     kernel = "relu_backward_mask" if op.attrs.saved == "mask" else "relu_backward"
     ends = Read(0), Read(len(op.reads) - 1), Write(0)
-    return [plain(by_fours("activation", kernel, op.writes[0].size, *ends, np.float32(op.attrs.negative_slope)))]
+    return [plain(by_fours("relu", kernel, op.writes[0].size, *ends, np.float32(op.attrs.negative_slope)))]
 
 
 def unary_forward(op: Op) -> list[Recipe]:
@@ -51,13 +51,13 @@ def prelu(op: Op) -> list[Recipe]:
     shape, size, c = op.reads[0].shape, op.reads[0].size, op.reads[1].size
     tensors = Read(0), Read(2 if len(op.reads) > 2 else 0), Read(1), Write(0)
     if c == 1:
-        return [plain(by_fours("activation", "prelu_shared", size, *tensors))]
+        return [plain(by_fours("relu", "prelu_shared", size, *tensors))]
     inner = 1 if channels_last(shape) else math.prod(shape[2:])
     if inner == 1 and c % 4 == 0:
         n4 = size // 4
-        return [plain(Launch("activation", "prelu_4", (*tensors, np.int64(n4), int32(c // 4)), over(n4)))]
+        return [plain(Launch("relu", "prelu_4", (*tensors, np.int64(n4), int32(c // 4)), over(n4)))]
     numbers = np.int64(size), int32(inner), int32(c)
-    return [plain(Launch("activation", "prelu_1", (*tensors, *numbers), over(size)))]
+    return [plain(Launch("relu", "prelu_1", (*tensors, *numbers), over(size)))]
 
 
 def prelu_backward_filter(op: Op) -> list[Recipe]:

@@ -8,8 +8,11 @@ import re
 import pytest
 
 from minidnn.backends.cuda import compile as c
+from minidnn.backends.cuda.device import KINDS
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
 from minidnn.files import cache
+from minidnn.programs.build import programs
+from minidnn.zoo import load
 from tests.support.cuda.code import ptx
 from tests.support.paths import ROOT
 
@@ -74,6 +77,7 @@ def test_every_kernel_compiles_for_the_cards_that_only_cuda_12_knows(nvrtc, sour
 
 BY_FOURS = {  # source -> its kernels that move four values at once, but for those that cannot
     "activation": "",
+    "relu": "",
     "elementwise": "",
     "pooling": "",
     "join": "",
@@ -106,6 +110,13 @@ def test_values_of_16_bits_move_by_16_bytes(nvrtc, source, names):
         assert re.search(r"ld\.global(\.nc)?\.v4\.(b32|u32)|ld\.global(\.nc)?\.v2\.(b64|u64)", text), name
         if not name.startswith(("moments", "backward_sums")):
             assert re.search(r"st\.global\.v4\.(b32|u32)|st\.global\.v2\.(b64|u64)", text), name
+
+
+def test_a_relu_is_compiled_without_the_other_functions():
+    """They take ten times as long, and most nets need none of them."""
+    ops = [op for op in programs(load("vgg16"), None, ("TRAIN",))["TRAIN"].ops if op.kind.startswith("relu")]
+    assert ops and {step.source for op in ops for recipe in KINDS[op.kind](op) for step in recipe.steps} == {"relu"}
+    assert "functions" not in c.text_of("relu")
 
 
 @pytest.mark.parametrize("source", ["tensor_matmul", "tensor_attention"])

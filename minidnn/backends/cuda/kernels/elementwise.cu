@@ -112,7 +112,7 @@ __device__ inline void map_operands(OPERANDS, T* y, int64 n, F f) {
     if constexpr (N == 4) map(n, y, f, x0, x1, x2, x3);
 }
 
-struct Sum {  // c0 v0 + c1 v1 + ..., with a ReLU behind or without. Adding 0 turns -0 into +0, as in activation.cu.
+struct Sum {  // c0 v0 + c1 v1 + ..., with a ReLU behind or without. Adding 0 turns -0 into +0, as in relu.cu.
     float c0, c1, c2, c3;
     bool relu;
 

@@ -283,7 +283,7 @@ struct Normalize {
         get(x, i, a);
         for (int v = 0; v < V; v++) {
             float u = own.u(own.xhat(a.at[v], v), v);
-            a.at[v] = !RELU || u > 0 ? u : 0 * u + 0;  // without the sign of -0: see activation.cu
+            a.at[v] = !RELU || u > 0 ? u : 0 * u + 0;  // without the sign of -0: see relu.cu
         }
         put(y, i, a);
     }
