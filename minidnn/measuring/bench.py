@@ -47,6 +47,7 @@ def each(
     best: dict[str, float] = {}
     with opened(device, room, min(room, PIECE)) as runtime:
         _fill(runtime, room, _format(ops))
+        device.compile(ops.values())
         ordered = sorted(ops.items(), key=lambda item: -sum(aligned(t.nbytes) for t in _only_read(item[1][0])))
         for done, (name, (op, algorithm)) in enumerate(ordered):
             tell(done, len(ops), f"{op.name} [{algorithm.name}]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -103,6 +103,10 @@ class Api(Protocol):
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None: ...
 
+    def compile(self, wanted: Iterable[tuple[str, str]]) -> None:
+        """Compile the kernels of these (source, storage), which `functions` will be asked for, several at once."""
+        ...
+
     def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
         """The kernels of kernels/<source>.cu by name, as `bind` takes them, for values stored as `storage`."""
         ...
@@ -145,9 +149,17 @@ class Api(Protocol):
 class CupyApi:
     """One GPU, by way of CuPy. CuPy's own allocators are replaced by ones that refuse, so that it allocates nothing."""
 
-    def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
-        """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
+    def __init__(
+        self,
+        cupy: ModuleType,
+        cubin: Callable[[str, str], bytes],
+        number: int = 0,
+        together: Callable[[Iterable[tuple[str, str]]], object] = tuple,
+    ) -> None:
+        """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU. `together`: called with those
+        (source, storage) that `cubin` will be asked for"""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
+        self._together = together
         self._cuda = cupy.cuda
         self.number, self._process = number, os.getpid()
         libcuda = ctypes.CDLL("libcuda.so.1")
@@ -269,6 +281,9 @@ class CupyApi:
         self.runtime.memsetAsync(address, value, nbytes, stream)
 
     # ---- kernels
+
+    def compile(self, wanted: Iterable[tuple[str, str]]) -> None:
+        self._together([one for one in wanted if one not in self._functions])
 
     def functions(self, source: str, storage: str = "float") -> Mapping[str, int]:
         key = source, storage

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
@@ -15,6 +18,7 @@ from minidnn.files import cache
 
 SOURCES = Path(__file__).parent / "kernels"
 OPTIONS = ("--std=c++17", "-lineinfo")
+KEPT = "kernels are compiled anew at each start"  # where they cannot be kept
 # Updates round each operation, as they do on the cpu (backends/cpu/native/sources.py): so both leave the same bits.
 ROUNDED = {"rules": ("--fmad=false",)}  # update.cu says so for each operation
 
@@ -40,8 +44,26 @@ def cubin(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float", cache_di
     code = cache.kept(path)
     if code is None:
         code, _ = compile_source(nvrtc, source, arch, storage)
-        cache.keep(path, code, "kernels are compiled anew at each start")
+        cache.keep(path, code, KEPT)
     return code
+
+
+def together(
+    nvrtc: Nvrtc, wanted: Iterable[tuple[str, str]], arch: int, cache_dir: Path | None = None
+) -> list[tuple[str, str]]:
+    """Compile those of these (source, storage) that the cache lacks into it, several at once. Returns them.
+
+    A single one is left to `cubin`, and so is one that does not compile: `cubin` says why."""
+    paths = {one: _path(nvrtc, one[0], arch, one[1], cache_dir) for one in dict.fromkeys(wanted)}
+    missing = [one for one, path in paths.items() if cache.kept(path) is None]
+    if len(missing) < 2 or arch not in nvrtc.architectures():
+        return []
+    with ThreadPoolExecutor(min(len(missing), len(os.sched_getaffinity(0)))) as pool:
+        codes = pool.map(lambda one: nvrtc.elsewhere(*_arguments(one[0], one[1], arch)), missing)
+        for one, code in zip(missing, codes, strict=True):
+            if code is not None:
+                cache.keep(paths[one], code, KEPT)
+    return missing
 
 
 def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float") -> tuple[bytes, str]:
@@ -53,7 +75,12 @@ def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float")
             f"NVRTC {major}.{minor} compiles for sm_{known[0]} to sm_{known[-1]}, not for sm_{arch}"
             + (": that GPU needs CUDA 12, minidnn[cuda12]" if arch < known[0] else ": that GPU needs a newer CUDA")
         )
-    return nvrtc.cubin(f"kernels/{source}.cu", text_of(source), headers(), arch, _options(source, storage))
+    return nvrtc.cubin(*_arguments(source, storage, arch))
+
+
+def _arguments(source: str, storage: str, arch: int) -> tuple[str, str, dict[str, str], int, tuple[str, ...]]:
+    """Those of Nvrtc.cubin."""
+    return f"kernels/{source}.cu", text_of(source), headers(), arch, _options(source, storage)
 
 
 def _options(source: str, storage: str) -> tuple[str, ...]:

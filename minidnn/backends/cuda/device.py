@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 from weakref import WeakSet
@@ -271,6 +271,14 @@ class CudaDevice(Planner):
 
         return partial(self._in_range, op.name, call) if self.nvtx else call
 
+    def compile(self, ops: Iterable[tuple[Op, Algorithm]]) -> None:
+        self.api.compile({
+            (step.source, storage(op))
+            for op, algorithm in ops
+            for recipe in self.recipes(op) if recipe.algorithm == algorithm
+            for step in recipe.steps if isinstance(step, Launch)
+        })  # fmt: skip
+
     def _in_range(self, name: str, call: Call) -> None:
         """Call within an NVTX range. The range covers the enqueueing; profilers project it onto the kernels."""
         self.api.push_range(name)
@@ -313,7 +321,10 @@ def open_gpu(
     card = packages.card(result.driver, number, result.cuda, result.cudnn_version)
     arch = 10 * card.capability[0] + card.capability[1]
     nvrtc = Nvrtc(result.paths["nvrtc"])
-    api = CupyApi(result.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)
+    api = CupyApi(
+        result.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number,
+        lambda wanted: compile.together(nvrtc, wanted, arch),
+    )  # fmt: skip
     settings = Settings(tf32=tf32, deterministic=deterministic, avoid=avoid)
     cudnn = Cudnn(result.cudnn, Target.gpu(result.cudnn, card.name, card.capability), settings)
     driver = ".".join(map(str, result.driver.cuda))

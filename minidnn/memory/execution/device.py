@@ -7,7 +7,7 @@ streams of its own, or with kernels for fused ops, overrides them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -81,6 +81,10 @@ class Device:
         once they are there.
         """
         return None
+
+    def compile(self, ops: Iterable[tuple[Op, Algorithm]]) -> None:
+        """Make ready what these ops need by these algorithms. It is called before `prepare` is for many of them.
+        Default: `prepare` itself does all."""
 
     def hosts(self, op: Op) -> bool:
         """Whether the host can run this op on its own bytes, and leaves the bits that the device would leave."""

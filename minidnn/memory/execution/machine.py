@@ -89,6 +89,12 @@ class Machine:
         self._turn = 0  # 0 or 1: the place on the device that the last step with double-buffered inputs read
         self._landed: Loaded | None = None  # the program whose present inputs are in that place
         try:
+            device.compile(
+                (x.op, x.algorithm)
+                for schedule in arrangement.schedules.values()
+                for x in schedule.instructions
+                if isinstance(x, Compute) and x.stream == "compute"
+            )
             self.arrangement = arrangement = runnable(device, arrangement, self.binder.attempt)
             if debug:
                 self.runtime.run(self.runtime.bind([BoundCall(0, "compute", self.runtime.fill(self.arena, 0xFF))]))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from minidnn.backends.cuda import compile as c
+from minidnn.backends.cuda import packages
 from minidnn.backends.cuda.device import KINDS
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
 from minidnn.files import cache
@@ -157,6 +160,30 @@ def counted(nvrtc, monkeypatch):
     real = nvrtc.cubin
     monkeypatch.setattr(nvrtc, "cubin", lambda *a: calls.append(a) or real(*a))
     return calls
+
+
+def test_several_are_compiled_at_once_and_kept_as_if_one_by_one(nvrtc, tree, tmp_path, counted, monkeypatch):
+    for name in ("one", "two", "three"):
+        (tree / f"{name}.cu").write_text(GOOD)
+    (tree / "bad.cu").write_text(GOOD.replace("y[", "z["))
+    wanted = [(name, storage) for name in ("one", "two", "bad") for storage in ("float", "double")]
+    assert c.together(nvrtc, wanted, 90, tmp_path / "all") == wanted and not counted
+    assert len(list((tmp_path / "all").iterdir())) == 4
+    for name, storage in wanted[:4]:
+        one = c.cubin(nvrtc, name, 90, storage, tmp_path / "alone")
+        assert c.cubin(nvrtc, name, 90, storage, tmp_path / "all") == one
+    assert len(counted) == 4, "none of those that were compiled together is compiled again"
+    with pytest.raises(CompileError, match=r'"z" is undefined'):
+        c.cubin(nvrtc, "bad", 90, "float", tmp_path / "all")
+    assert c.together(nvrtc, [*wanted[:4], ("three", "float")], 90, tmp_path / "all") == [], "one is left to cubin"
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert c.together(nvrtc, wanted, 80, tmp_path / "other") == wanted, "no process can be started"
+    assert not (tmp_path / "other").exists() and c.cubin(nvrtc, "one", 80, "float", tmp_path / "other")
+
+
+def test_the_compiler_as_a_program_finds_the_standard_library():
+    """Its folder comes first on the path of modules."""
+    assert not {path.stem for path in Path(packages.__file__).parent.glob("*.py")} & sys.stdlib_module_names
 
 
 def test_what_is_compiled_is_kept(nvrtc, tree, tmp_path, counted):

@@ -189,6 +189,20 @@ def test_all_memory_is_given_back_and_all_is_asked_for_at_loading():
     assert device.api.streams == [device.compute, device.net]
 
 
+def test_kernels_are_compiled_together_before_any_is_bound(monkeypatch):
+    device, asked = fake_device(), set()
+    functions = device.api.functions
+
+    def found(source, storage="float"):
+        assert (source, storage) in device.api.compiled
+        asked.add((source, storage))
+        return functions(source, storage)
+
+    monkeypatch.setattr(device.api, "functions", found)
+    with machine("lenet", device, "vdnn_all:m"):
+        assert asked == device.api.compiled and len(asked) > 3
+
+
 def test_an_arena_that_does_not_fit_is_refused_before_anything_is_taken():
     api = FakeApi(memory=1 << 20)
     with pytest.raises(MemoryError, match=r"the arena takes 2097152 bytes \(2.00 MiB\), and 1048576 .* are free"):

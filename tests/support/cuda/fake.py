@@ -123,6 +123,7 @@ class FakeApi:
         self.graphs: dict[int, Capture] = {}
         self.capture: Capture | None = None
         self.log: list[Work] = []
+        self.compiled: set[tuple[str, str]] = set()  # what was asked to be compiled beforehand
         self.ranges: list[str] = []  # names of all NVTX ranges, in the order in which they began
         self.open = 0  # ranges that have not ended
         self.replays = 0
@@ -342,6 +343,9 @@ class FakeApi:
 
     def communicate(self, stream: int, group: Any) -> None:
         self.enqueue(stream, None, "group", group=group)
+
+    def compile(self, wanted: Iterable[tuple[str, str]]) -> None:
+        self.compiled |= set(wanted)
 
     def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
         found = library(source, storage=storage)
