@@ -12,11 +12,13 @@ this folder and runs in a process of its own:
     a  operations  every op kind and every algorithm against the reference, in float32 and bfloat16, also in a capture,
                    and cuDNN's with more than 2^31 elements
     g  link        bytes per second out, in, both at once, during compute, and in a replayed graph
+    m  products    MatMul and Attention on tensor cores and without, beside PyTorch's
     d  speed       iteration time and peak memory compared with PyTorch's, net by net, GPT-2 among them, in float32 and
                    bfloat16
     e  tight       large nets in 12 GiB, compared with PyTorch's checkpoint and save_on_cpu
     u  updates     a large net whose weights the host updates, in a replayed graph: losses, seconds
     l  brief       small batches, where launches count, beside PyTorch
+    t  steps       steps of PyTorch modules under minidnn.torch
     b  policies    every policy ends with the same bytes as baseline; compute-sanitizer's memcheck
     p  half        item a in float16
     c  digits      real digits learned to 97 %, in every number format, and by `minidnn train`

@@ -15,6 +15,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
+import benchmarks.gpu_check
 from benchmarks import fed as feed
 from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import (
@@ -37,7 +38,7 @@ from benchmarks.gpu_check.pinned import Pinned
 from benchmarks.gpu_check.place import Place, Rehearsal
 from benchmarks.gpu_check.rounding import Precision, examples_in
 from benchmarks.gpu_check.run import Run, Wrong
-from benchmarks.gpu_check.table import made, verdict
+from benchmarks.gpu_check.table import TITLES, made, verdict
 from benchmarks.nets import TRAIN
 from minidnn import zoo
 from minidnn.backends.cuda import packages
@@ -97,6 +98,12 @@ def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, mon
     assert states["fourth"] == ("failed", "no end within the item's time (a)")
     text = made(journal, "a card", False)
     assert "**failed** (a) second: its process ended with 9" in text and "2 cases well, 2 failed" in text
+
+
+def test_every_item_is_told_of_and_has_a_section():
+    told = re.findall(r"^    (\w)  (\w+)  ", benchmarks.gpu_check.__doc__ or "", re.MULTILINE)
+    assert told == [(letter, module) for letter, (module, _) in command.ITEMS.items()]
+    assert set(TITLES) == set(command.ITEMS)
 
 
 def test_every_item_has_its_part_and_what_is_left_over_is_shared():
