@@ -75,7 +75,7 @@ class Nvrtc:
         """The machine code, by a process of its own: NVRTC compiles one source at a time for all threads of a process.
         None if that fails; `cubin` says why."""
         given = {"path": self.path, "arguments": [name, source, dict(headers), arch, list(options)]}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path)}
         command = [sys.executable or "python3", __file__]
         try:
             done = subprocess.run(
