@@ -15,7 +15,7 @@ import numpy as np
 
 from minidnn.backends import layout, parts, reference
 from minidnn.backends.choice import choose
-from minidnn.backends.cpu import forks, half, native, onednn
+from minidnn.backends.cpu import forks, half, native, onednn, waits
 from minidnn.backends.cpu.native import activation, convert, copy
 from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
@@ -55,7 +55,8 @@ class CpuDevice(Device):
         self.dnnl: Dnnl | None = None
         self.native: native.Native | None = None
         try:
-            loaded = load()
+            with waits.briefly():
+                loaded = load()
         except Unavailable as reason:
             self.description = self._numerics = "NumPy (the plain fallback, slow)"
             self.found = str(reason)
@@ -64,7 +65,8 @@ class CpuDevice(Device):
         self.dnnl = Dnnl(loaded, threads)
         self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
-            library = KERNELS.load()
+            with waits.briefly():
+                library = KERNELS.load()
             forks.end_threads_before(library)
             self.native = native.Native(library, self.dnnl.threads)
             # Measured costs belong to a description: other kernels with the same names must not share them.

@@ -2,7 +2,7 @@
 
 GNU's OpenMP does not notice: the child's first parallel region waits for the threads for ever. So these threads end
 before a fork, by omp_pause_resource_all. Parent and child then each start their own at their next region. That costs a
-fork some time, and a step nothing. How long idle threads look for work is left to libgomp's default.
+fork some time, and a step nothing.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from minidnn.backends.cpu import forks, native
+from minidnn.backends.cpu import forks, native, waits
 from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.compiled import NotCompiled
 from minidnn.costs.host import same_bits
@@ -19,7 +19,8 @@ from minidnn.program import Op, Tensor
 @cache
 def _kernels() -> native.Native:
     """Our C kernels, on as many threads as OpenMP says. Raises NotCompiled."""
-    library = KERNELS.load()
+    with waits.briefly():
+        library = KERNELS.load()
     forks.end_threads_before(library)
     return native.Native(library, library.omp_get_max_threads())
 
