@@ -14,9 +14,9 @@ First both have to compute the same losses from the same weights over a few upda
 turns, each in a process of its own (benchmarks/turns.py), in rounds of alternating order. The median over all steps of
 all rounds counts.
 
-The table also says what the step would take at the machine's limits: its products (as the layers define them) at the
-rate of a large product of matrices, and the bytes that all other ops read and write at the rate of a large copy. It is
-no bound: Winograd's algorithm needs fewer operations, and what lies in caches moves faster.
+The table also says what the step takes at least on this machine, with the algorithms of its plan (benchmarks/roof.py):
+no kernel is quicker than fused multiply-adds in registers and than the bytes of an op. `python -m benchmarks.roofline`
+says so of each layer.
 
 Our iteration is planned with costs that are measured here first, unless they are known (--again measures them anew).
 Its peak is the arena, which holds weights, momenta, gradients, activations, the batch and workspaces. PyTorch's peak
@@ -42,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can a
 from benchmarks import machine, nets
 from benchmarks.gpu_check.journal import commit
 from benchmarks.progress import watched
+from benchmarks.rates import SIDES
 from benchmarks.turns import Failed, Ours, Side, Tell, Theirs, Turn
 from minidnn.cli.options import names, positive
 from minidnn.errors import BadInput
@@ -65,8 +66,6 @@ SETTINGS = {
 # These variables hold both sides to AVX2: oneDNN and our own kernels, PyTorch's kernels, MKL.
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 ROUNDS = 7
-SIDE = 3072  # rows and columns of the matrices of the largest product
-COPIED = 256 << 20  # bytes of the largest copy: more than the caches hold
 PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep
 BUSY = 0.05  # a share of the machine's cores; if other processes take more, the report warns about the times
 RESULTS = Path(__file__).with_name("results")
@@ -106,7 +105,7 @@ def compared(
                 theirs[settings, layout], peers[settings, layout] = side, peer
                 for policy, facts in mine["policies"].items():
                     _agree(policy, facts["losses"], f"{layout}, {settings}", peer["losses"])
-        limits = side.ask("limits", SIDE, COPIED)
+        roof = ours.ask("roof", {"PyTorch's product": side.ask("product", SIDES)})
         cases = [(ours, (p, p)) for p in wanted] + [(side, case) for case, side in theirs.items()]
         turns, others = _rounds(cases, rounds, tell)
     finally:
@@ -117,9 +116,9 @@ def compared(
     best = min(theirs, key=seconds.__getitem__)
     default = min(seconds[case] for case in theirs if case[0] == "default")
     peer = peers[best]
-    at_limits = mine["product_flops"] / limits["flops"] + mine["other_bytes"] / limits["bytes"]
     for policy in wanted:
         facts, own = mine["policies"][policy], seconds[policy, policy]
+        at_roof = sum(map(roof.seconds, facts["work"]))
         yield {
             "network": net.name, "batch": mine["batch"], "seq": net.seq, "policy": policy,
             "seconds": own, "peer_seconds": seconds[best], "seconds_ratio": own / seconds[best],
@@ -127,7 +126,7 @@ def compared(
             "memory_ratio": facts["peak_bytes"] / peer["peak_bytes"],
             "peer_settings": best[0], "peer_layout": best[1],
             "default_seconds": default, "default_ratio": own / default,
-            "limit_seconds": at_limits, "limit_ratio": own / at_limits, "limits": limits,
+            "roof_seconds": at_roof, "roof_ratio": own / at_roof, "roof": roof.document(),
             "predicted_seconds": facts["predicted_seconds"],
             "cpu_seconds": cpu[policy, policy], "peer_cpu_seconds": cpu[best], "others_share": others,
             "live_peak_bytes": facts["live_peak_bytes"], "host_bytes": facts["host_bytes"],

@@ -47,7 +47,7 @@ def _batch(row: Row) -> str:
 
 
 HEADINGS = (
-    "network", "batch", "policy", "time", "at the limits", "PyTorch's", "settings", "layout", "ratio", "rounds", "goal",
+    "network", "batch", "policy", "time", "at the roof", "PyTorch's", "settings", "layout", "ratio", "rounds", "goal",
     "default ratio", "peak", "PyTorch's peak", "peak ratio", "peak goal",
 )  # fmt: skip
 # What is left out first where a terminal is narrow.
@@ -58,7 +58,7 @@ def _cells(row: Row) -> list[str]:
     seconds, nbytes = goals(row)
     return [
         row["network"], _batch(row), row["policy"],
-        table.duration(row["seconds"]), table.duration(row["limit_seconds"]), table.duration(row["peer_seconds"]),
+        table.duration(row["seconds"]), table.duration(row["roof_seconds"]), table.duration(row["peer_seconds"]),
         row["peer_settings"], row["peer_layout"], f"{row['seconds_ratio']:.2f}", _spread(row), _goal(seconds),
         f"{row['default_ratio']:.2f}", table.size(row["peak_bytes"]),
         table.size(row["peer_peak_bytes"]), f"{row['memory_ratio']:.2f}", _goal(nbytes),
@@ -83,14 +83,22 @@ def about(document: Document) -> list[str]:
         f"{document['threads']} threads, {document['rounds']} rounds, {document['date']}, commit {document['commit']}.",
         f"{rows[0]['device']}; {rows[0]['peer']}.{' Both are held to AVX2.' if document['avx2'] else ''}",
         "PyTorch's time is that of its fastest settings and layout; `rounds` has the least and largest ratio of a "
-        "round, `default ratio` is to its default settings. At the "
-        f"limits products run at {max(r['limits']['flops'] for r in rows) / 1e9:.0f} GFLOP/s, and bytes move at "
-        f"{max(r['limits']['bytes'] for r in rows) / 1e9:.1f} GB/s, the rates of one large product and one large copy.",
+        "round, `default ratio` is to its default settings.",
+        f"No step of these algorithms is shorter than `at the roof`: {roof(rows)}.",
     ]
     busy = [r["others_share"] for r in rows if r["others_share"] is not None]
     if busy and max(busy) > document["busy"]:
         found.append(f"The machine was not idle: others took up to {max(busy):.0%} of it, so these times say little.")
     return found
+
+
+def roof(rows: Sequence[Row]) -> str:
+    """The machine's roof in words, by the row that found most."""
+    found = max((r["roof"] for r in rows), key=lambda roof: roof["flops"])
+    rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found["rates"].items())
+    memory = found["levels"][-1]
+    bytes_ = ", ".join(f"{what} {memory[what] / 1e9:.0f}" for what in ("read", "written", "moved"))
+    return f"{found['flops'] / 1e9:.0f} GFLOP/s ({rates}); GB/s of memory: {bytes_}; caches are quicker"
 
 
 def dump(document: Document) -> None:

@@ -23,7 +23,6 @@ from benchmarks.nets import COMPARED, GENTLE, TRAIN
 
 TURN = 0.5  # seconds that the steps of a turn take at least
 SHORT = 0.25  # seconds; if a step takes less, the first of a turn is not counted, since its caches are cold
-PRODUCTS = ("convolution", "inner_product", "matmul", "attention", "linear_loss")  # families of ops
 WARM = 2  # steps that are run before any is counted
 PATIENCE = 10.0  # seconds that an interrupted side has to end by itself
 
@@ -55,9 +54,10 @@ class Ours:
     def load(self, policies: Sequence[str], again: bool) -> dict[str, Any]:
         """Measure missing costs (all, if `again`), then load the net under each policy and run the first steps.
 
-        Returns for each policy the losses to compare, the plan's bytes and its predicted seconds."""
-        from minidnn.backends.families import FAMILIES
+        Returns for each policy the losses to compare, the plan's bytes, its predicted seconds, and its ops' work."""
+        from benchmarks import roof
         from minidnn.memory.execution.simulator import simulate
+        from minidnn.memory.schedule import Compute
         from minidnn.programs.build import programs
 
         comparable = nets.without_dropout(self.net)
@@ -78,16 +78,19 @@ class Ours:
                 "live_peak_bytes": schedule.live_peak,
                 "host_bytes": arrangement.host,
                 "predicted_seconds": simulate(schedule, costs).seconds,
+                "work": [roof.work(x.op, x.algorithm) for x in schedule.instructions if isinstance(x, Compute)],
             }
-        ops = both[0].ops
-        kinds = {kind for family in PRODUCTS for kind in FAMILIES[family]}
         return {
             "device": self.device.description,
             "batch": next(t.shape[0] for t in both[0].inputs if len(t.shape) > 1),
-            "product_flops": sum(op.flops for op in ops if op.kind in kinds),
-            "other_bytes": sum(t.nbytes for op in ops if op.kind not in kinds for t in (*op.reads, *op.writes)),
             "policies": found,
         }
+
+    def roof(self, others: Mapping[str, float]) -> Any:
+        """The machine's roof, as benchmarks.roof.Roof. others: products of others, as `Theirs.product` has them."""
+        from benchmarks import rates
+
+        return rates.measured(self.device, others)
 
     def turn(self, policy: str) -> Turn:
         session = self.sessions[policy]
@@ -165,26 +168,22 @@ class Theirs:
         trainer = self.trainers[layout]
         return _timed(lambda: trainer.step().item())
 
-    def limits(self, side: int, copied: int) -> dict[str, float]:
-        """What the machine does at its best, by PyTorch: `flops` a second in a product of matrices of so many rows and
-        columns, and `bytes` a second that a copy of `copied` bytes moves (each byte read and written)."""
+    def product(self, sides: Sequence[int]) -> float:
+        """Operations per second of PyTorch's fastest product of square matrices with so many rows."""
         import torch
 
-        a, b, product = (torch.rand(side, side) for _ in range(3))
-        source = torch.rand(copied // 4)
-        target = torch.empty_like(source)
-        taken = _fastest(lambda: torch.mm(a, b, out=product))
-        return {"flops": 2 * side**3 / taken, "bytes": 2 * copied / _fastest(lambda: target.copy_(source))}
+        from benchmarks.rates import fastest
 
+        found = []
+        for side in sides:
+            a, b, product = (torch.rand(side, side) for _ in range(3))
 
-def _fastest(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some runs."""
-    taken = []
-    while len(taken) < 5 or sum(taken) < TURN:
-        began = perf_counter()
-        work()
-        taken.append(perf_counter() - began)
-    return min(taken)
+            def run(rounds: int, a: Any = a, b: Any = b, product: Any = product) -> None:
+                for _ in range(rounds):
+                    torch.mm(a, b, out=product)
+
+            found.append(2 * side**3 / fastest(run))
+        return max(found)
 
 
 def _timed(step: Callable[[], float]) -> Turn:

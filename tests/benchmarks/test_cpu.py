@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import budgets, cpu, nets, report, turns
+from benchmarks.roof import Level, Roof
 from benchmarks.turns import Failed, Side, Turn
 from minidnn import L, Net, zoo
 from minidnn.backends.cpu import CpuDevice
@@ -200,8 +201,7 @@ def cache(own_cache):
 
 @pytest.mark.peer("torch")
 def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(cpu, "SIDE", 256)
-    monkeypatch.setattr(cpu, "COPIED", 1 << 20)
+    monkeypatch.setattr(cpu, "SIDES", (256,))
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(cpu, "RESULTS", tmp_path / "results")
     argv = ["--networks", "lenet:4", "--policies", "liveness:p", "--rounds", "1", "--threads", "1", "--json", "--save"]
@@ -220,7 +220,7 @@ def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path)
     assert (row["peer_settings"], row["peer_layout"]) == (fastest["settings"], fastest["layout"])
     assert {(p["settings"], p["layout"]) for p in row["peers"]} == set(product(cpu.SETTINGS, cpu.LAYOUTS))
     assert row["default_seconds"] == min(p["seconds"] for p in row["peers"] if p["settings"] == "default")
-    assert row["limits"]["flops"] > 1e9 < row["limits"]["bytes"] and row["limit_seconds"] > 0
+    assert row["roof"]["flops"] == max(row["roof"]["rates"].values()) > 1e9 and 0 < row["roof_seconds"] < row["seconds"]
     written = {path.suffix: path.read_text() for path in cpu.RESULTS.iterdir()}
     assert json.loads(written[".json"]) == document and set(written) == {".json", ".md", ".svg"}
     assert "| lenet | 4 | liveness:p |" in written[".md"]
@@ -274,13 +274,16 @@ def test_who_is_the_quickest_within_a_budget():
 # ---- what is told
 
 
+ROOF = Roof.of({"multiply-add in registers": 4e11, "our product": 3e11}, [Level(None, 2e10, 1e10, 3e10)])
+
+
 def row(**values):
     """One of vgg16, as it might be."""
     found = {
         "network": "vgg16", "batch": 4, "policy": "liveness:p", "seconds": 1.1, "peer_seconds": 2.0,
         "seconds_ratio": 0.55, "peak_bytes": 17 << 20, "peer_peak_bytes": 20 << 20, "memory_ratio": 0.85,
-        "peer_settings": "tuned", "peer_layout": "channels_last", "default_ratio": 0.4, "limit_seconds": 1.5,
-        "limits": {"flops": 4e11, "bytes": 2e10}, "others_share": 0.01, "device": "oneDNN", "peer": "PyTorch 2.13.0",
+        "peer_settings": "tuned", "peer_layout": "channels_last", "default_ratio": 0.4, "roof_seconds": 0.9,
+        "roof": ROOF.document(), "others_share": 0.01, "device": "oneDNN", "peer": "PyTorch 2.13.0",
         "rounds": [1.0, 1.1, 1.3], "peer_rounds": [2.0, 2.0, 2.0],
     }  # fmt: skip
     return found | values
@@ -303,6 +306,12 @@ def test_goals_are_the_issue_s():
 
 def test_the_spread_of_the_rounds_is_shown():
     assert "| 0.55 | 0.50–0.65 | 0.42 |" in report.markdown(document(row()))
+
+
+def test_the_roof_is_said():
+    told = report.markdown(document(row()))
+    assert "400 GFLOP/s (multiply-add in registers 400, our product 300); GB/s of memory: read 20" in told
+    assert "| 1.10 s | 900 ms | 2.00 s |" in told
 
 
 def test_a_busy_machine_is_said(capsys):
