@@ -7,7 +7,8 @@ waits takes the processor from the thread that it waits for. On two cores beside
 
 A waiting thread reads a word and pauses, again and again, and GOMP_SPINCOUNT says how often. Steps of lenet (batch 64)
 and cifar10_quick (100) on an idle AMD EPYC of two cores took 1.13 and 1.10 times as long with 0 as by default, 1.07 and
-1.02 with 300, and the same with 1000 (0.1 ms) or more. Beside other work, 1000 was at least as quick as any other.
+1.02 with 300, and the same with 1000 (0.1 ms) or more. Beside other work, 1000 and 3000 were the quickest, by turns
+(benchmarks/beside.py).
 """
 
 from __future__ import annotations
