@@ -4,7 +4,7 @@ Measured are, on as many threads as a net is trained with,
 
 - fused multiply-adds in registers, with nothing to wait for (native/roof.c, compiled as our kernels are);
 - products of matrices of several sizes, our own, and PyTorch's beside it. None should be quicker; if one is, it counts;
-- bytes that are read, written (also past the caches) and copied, in memory and in each level of cache.
+- bytes that are read, written (also past the caches), copied and added to, in memory and in each level of cache.
 
 The fastest of many runs counts, so other programs matter little.
 """
@@ -12,8 +12,8 @@ The fastest of many runs counts, so other programs matter little.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 
@@ -28,9 +28,10 @@ from minidnn.measuring.bench import each
 from minidnn.measuring.link import ops
 from minidnn.memory.execution.device import Device
 
-RUN, SPENT, FEWEST = 2e-3, 0.2, 5  # seconds of a run at least, of all runs of one kind, and how many runs
+RUN, SPENT, FEWEST = 1e-3, 0.2, 5  # seconds of a run at least, of all runs of one kind, and how many runs
 SIDES = (512, 1024, 2048)  # rows and columns of the matrices of a product
 MEMORY = 256 << 20  # bytes: more than caches hold
+STREAMS, PAST = (1, 2, 4), (False, True)  # places that a thread reads at once; whether it writes past the caches
 ALIGNED = 64  # bytes: a vector, and a line of cache
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -43,13 +44,12 @@ def _options(level: str | None) -> tuple[str, ...]:
 LOOPS = Sources(Path(__file__).parent / "native", "the loops that measure this machine", _options, lambda: ())
 
 
-def fastest(run: Callable[[int], object]) -> float:
-    """Seconds of a round in the fastest of some runs; `run(rounds)` runs so many."""
+def fastest(run: Callable[[int], object], times: int = 1) -> float:
+    """Seconds of a round in the fastest of some runs; `run(rounds)` runs so many. times: as long as others."""
     rounds = 1
-    while (taken := _timed(run, rounds)) < RUN:
-        rounds *= max(2, int(RUN / max(taken, RUN / 64)))
-    every = [taken]
-    while len(every) < FEWEST or sum(every) < SPENT:
+    while min(every := [_timed(run, rounds) for _ in range(FEWEST)]) < RUN:  # another program may have had the core
+        rounds *= 2
+    while sum(every) < SPENT * times:
         every.append(_timed(run, rounds))
     return min(every) / rounds
 
@@ -67,22 +67,21 @@ class Loops:
         with waits.briefly():
             library = LOOPS.load()
         self.threads, self.products = threads, int(library.roof_products())
-        self.multiply_add, self.read, self.write, self.copy = (
-            self._function(library, name, pointers)
-            for name, pointers in (("multiply_add", 0), ("read", 1), ("write", 1), ("copy", 2))
+        self.multiply_add, self.read, self.write, self.copy, self.add = (
+            self._function(library, *shape)
+            for shape in (("multiply_add", 0, 2), ("read", 1, 4), ("write", 1, 4), ("copy", 2, 4), ("add", 2, 4))
         )
 
     @staticmethod
-    def _function(library: ctypes.CDLL, name: str, pointers: int) -> Callable[..., None]:
+    def _function(library: ctypes.CDLL, name: str, pointers: int, numbers: int) -> Callable[..., None]:
         function = library[f"roof_{name}"]
         function.restype = None
-        numbers = {"multiply_add": 2, "read": 3}.get(name, 4)
         function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * numbers
         return function
 
     def flops(self) -> float:
         """Operations per second of fused multiply-adds."""
-        seconds = fastest(lambda rounds: self.multiply_add(1000 * rounds, self.threads))
+        seconds = fastest(lambda rounds: self.multiply_add(1000 * rounds, self.threads), 5)
         return 2 * 1000 * self.products * self.threads / seconds
 
     def level(self, held: int | None, nbytes: int) -> Level:
@@ -92,24 +91,24 @@ class Loops:
         at = address(raw) + -address(raw) % ALIGNED
         half = nbytes // 2 // ALIGNED * ALIGNED // 4
         self.write(at, floats, 1, threads, False)
-        read = nbytes / fastest(lambda rounds: self.read(at, floats, rounds, threads))
-        ways = [partial(fastest, partial(self._write, at, floats, past)) for past in (False, True)]
-        written = nbytes / min(way() for way in ways)
-        ways = [partial(fastest, partial(self._copy, at, half, past)) for past in (False, True)]
-        copied = 8 * half / min(way() for way in ways)
-        return Level(held, read, written, max(read, written, copied))
 
-    def _write(self, at: int, floats: int, past: bool, rounds: int) -> None:
-        self.write(at, floats, rounds, self.threads, past)
+        def quickest(run: Callable[..., None], pointers: Sequence[int], count: int, ways: Sequence[int]) -> float:
+            """Seconds of the fastest way, each a last argument of `run`."""
+            return min(fastest(lambda rounds, way=way: run(*pointers, count, rounds, threads, way)) for way in ways)
 
-    def _copy(self, at: int, half: int, past: bool, rounds: int) -> None:
-        self.copy(at, at + 4 * half, half, rounds, self.threads, past)
+        read = nbytes / quickest(self.read, [at], floats, STREAMS)
+        written = nbytes / quickest(self.write, [at], floats, PAST)
+        copied = 8 * half / quickest(self.copy, [at, at + 4 * half], half, PAST)
+        added = 12 * half / quickest(self.add, [at, at + 4 * half], half, STREAMS)
+        return Level(held, read, written, max(read, written, copied, added))
 
 
 def levels(loops: Loops) -> list[Level]:
-    """The rates of each level, from the first cache to memory. A level is measured with half of what it holds."""
-    every = [loops.level(held, held // 2) for held in caches(loops.threads)]
-    return [*every, loops.level(None, MEMORY)]
+    """The rates of each level, from the first cache to memory. A cache is measured with as few bytes as the level
+    before it cannot hold, for it is quickest with few."""
+    held = caches(loops.threads)
+    sizes = [size // 2 for size in held[:1]] + [min(2 * inner, size // 2) for inner, size in pairwise(held)]
+    return [*map(loops.level, held, sizes), loops.level(None, MEMORY)]
 
 
 def caches(threads: int, folder: Path = CACHES) -> list[int]:

@@ -26,6 +26,8 @@ FAMILIES = (*sorted(PRODUCTS), "linear_loss")  # of ops that multiply matrices
 KINDS = frozenset(kind for family in FAMILIES for kind in families.FAMILIES[family])
 WINOGRAD = {size.name: size for size in winograd.SIZES.values()}
 STILL = ("flatten.forward", "flatten.backward", "identity.forward")  # in place they do nothing
+# They read no more of their first tensor than they write: rows of a table, a part of an image.
+CHOOSING = ("batch_reindex.forward", "concat.backward", "crop.forward")
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ def work(op: Op, algorithm: Algorithm) -> Work:
     if op.kind in STILL and op.inplace:
         return Work(0, 0, 0)
     read = dict(zip(op.reads, op.read_bytes, strict=True))
-    if op.kind == "batch_reindex.forward":  # rows of a table
-        read[op.reads[0]] = min(read[op.reads[0]], op.writes[0].nbytes)
+    written = sum(t.nbytes for t in dict.fromkeys(op.writes))
+    if op.kind in CHOOSING:
+        read[op.reads[0]] = min(read[op.reads[0]], written)
     flops = op.flops if op.kind in KINDS else 0
     if op.kind in families.FAMILIES["convolution"]:
         x, w, y = _convolution(op)
@@ -112,7 +115,7 @@ def work(op: Op, algorithm: Algorithm) -> Work:
             flops = 2 * winograd.POINTS * size.tiles(of.shape) * w.shape[0] * w.shape[1]
         if x in read:
             read[x] = read[x] * seen // (x.shape[2] * x.shape[3])
-    return Work(flops, sum(read.values()), sum(t.nbytes for t in dict.fromkeys(op.writes)))
+    return Work(flops, sum(read.values()), written)
 
 
 def _convolution(op: Op) -> tuple[Tensor, Tensor, Tensor]:

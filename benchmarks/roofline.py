@@ -5,10 +5,11 @@
     ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.roofline gpt2:4:512
 
 The net is planned as benchmarks/cpu.py plans it, with measured costs. Steps run as in a training, so that an op finds
-in the caches what its neighbours leave there (measuring/steps.py); the median of an op's seconds counts. GFLOP/s are by
-the operations that the layer defines, as papers count them. `of the roof` is the least seconds of the op with its
-algorithm (benchmarks/roof.py) over its seconds, and `bound` says whether its arithmetic or its bytes take these.
-Winograd's algorithm makes fewer operations, so its GFLOP/s may be above the roof; its share of the roof never is.
+in the caches what its neighbours leave there (measuring/steps.py). The fastest of the steps counts, op by op, as it
+does for the roof. GFLOP/s are by the operations that the layer defines, as papers count them. `of the roof` is the
+least seconds of the op with its algorithm (benchmarks/roof.py) over its seconds, and `bound` says whether its
+arithmetic or its bytes take these. Winograd's algorithm makes fewer operations, so its GFLOP/s may be above the roof;
+its share of the roof never is.
 
 At the end: the sums by pass, and the layers whose ops would gain most if they reached the roof. Run it on an idle
 machine; it says when it was not.
@@ -23,7 +24,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
@@ -103,12 +103,12 @@ def measured(net: nets.Asked, device: CpuDevice, policy: str, steps: int, again:
             tell(i, steps, "steps")
             whole.append(running.step())
         rows = [
-            row(x.op, x, median(running.taken[i]), top)
+            row(x.op, x, min(running.taken[i]), top)
             for i, x in enumerate(running.schedule.instructions)
             if isinstance(x, Compute)
         ]
     others = began.others_until(Load.now())
-    return {"net": str(net), "rows": rows, "seconds": median(whole), "roof": top, "others": others}
+    return {"net": str(net), "rows": rows, "seconds": min(whole), "roof": top, "others": others}
 
 
 def worst(rows: Iterable[Row]) -> list[Row]:

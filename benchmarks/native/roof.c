@@ -1,6 +1,6 @@
 /* What the machine does at its best, on `threads` threads at once: fused multiply-adds in registers, and memory read,
- * written and copied. Each function does its work `rounds` times and allocates nothing. While it does, each thread
- * keeps to a core of its own: beside another program, the system would put two of them on one core. */
+ * written, copied and added to. Each function does its work `rounds` times and allocates nothing. While it does, each
+ * thread keeps to a core of its own: beside another program, the system would put two of them on one core. */
 #define _GNU_SOURCE
 #include <omp.h>
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 /* Sums of products that a core has under way. A multiply-add takes four cycles, and a core begins two in each, so 8 is
  * the least. 12 and two factors fit the 16 registers of AVX2. */
-enum { CHAINS = 12, STREAMS = 8 };
+enum { CHAINS = 12, ABREAST = 8, MOST_STREAMS = 4 };
 
 #define AGAIN __asm__ volatile("" ::: "memory") /* so that each round does its work */
 
@@ -44,23 +44,29 @@ float roof_multiply_add(int64_t rounds, int64_t threads) {
     return total;
 }
 
-/* This thread's part of n floats, in whole groups of STREAMS vectors. */
-ALWAYS int64_t own(int64_t n) { return n / omp_get_num_threads() / (STREAMS * LANES) * (STREAMS * LANES); }
+/* This thread's part of n floats, in whole groups of ABREAST vectors in each stream. */
+ALWAYS int64_t own(int64_t n) {
+    const int64_t group = MOST_STREAMS * ABREAST * LANES;
+    return n / omp_get_num_threads() / group * group;
+}
 
-float roof_read(const float *p, int64_t n, int64_t rounds, int64_t threads) {
+/* `streams`: in how many places at once a thread reads. Memory is quicker with several, caches with one. */
+
+float roof_read(const float *p, int64_t n, int64_t rounds, int64_t threads, int64_t streams) {
     float total = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
     {
         const cpu_set_t before = kept_to_a_core();
-        const int64_t count = own(n);
+        const int64_t count = own(n), piece = count / streams;
         const float *from = p + omp_get_thread_num() * count;
-        vec sum[STREAMS] = {0};
+        vec sum[ABREAST] = {0};
         for (int64_t r = 0; r < rounds; r++) {
-            for (int64_t i = 0; i < count; i += STREAMS * LANES)
-                _Pragma("GCC unroll 8") for (int s = 0; s < STREAMS; s++) sum[s] += load(from + i + s * LANES);
+            for (int64_t i = 0; i < piece; i += ABREAST * LANES)
+                for (int64_t at = i; at < count; at += piece)
+                    _Pragma("GCC unroll 8") for (int v = 0; v < ABREAST; v++) sum[v] += load(from + at + v * LANES);
             AGAIN;
         }
-        for (int s = 0; s < STREAMS; s++) total += sum[s][0];
+        for (int v = 0; v < ABREAST; v++) total += sum[v][0];
         sched_setaffinity(0, sizeof before, &before);
     }
     return total;
@@ -100,6 +106,25 @@ void roof_copy(const float *p, float *q, int64_t n, int64_t rounds, int64_t thre
             AGAIN;
         }
         stored_past();
+        sched_setaffinity(0, sizeof before, &before);
+    }
+}
+
+/* q += p: what is written was read, and a cache need not fetch it for that. */
+void roof_add(const float *p, float *q, int64_t n, int64_t rounds, int64_t threads, int64_t streams) {
+#pragma omp parallel num_threads(threads)
+    {
+        const cpu_set_t before = kept_to_a_core();
+        const int64_t count = own(n), first = omp_get_thread_num() * count, piece = count / streams;
+        const float *from = p + first;
+        float *to = q + first;
+        for (int64_t r = 0; r < rounds; r++) {
+            for (int64_t i = 0; i < piece; i += ABREAST * LANES)
+                for (int64_t at = i; at < count; at += piece)
+                    _Pragma("GCC unroll 8") for (int v = 0; v < ABREAST; v++)
+                        store(to + at + v * LANES, load(to + at + v * LANES) + load(from + at + v * LANES));
+            AGAIN;
+        }
         sched_setaffinity(0, sizeof before, &before);
     }
 }

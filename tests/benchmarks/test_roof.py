@@ -78,6 +78,9 @@ def test_bytes_are_those_that_are_touched():
     table, index, rows = Tensor("table", (1000, 8)), Tensor("index", (3,), "int32"), Tensor("rows", (3, 8))
     chosen = Op("e.forward", "batch_reindex.forward", "e", Pass.FORWARD, (table, index), (rows,), flops=24)
     assert roof.work(chosen, DIRECT) == Work(0, 4 * (24 + 3), 4 * 24)
+    joined, part = Tensor("joined", (2, 9, 4, 4)), Tensor("part", (2, 3, 4, 4))
+    cut = Op("c.backward", "concat.backward", "c", Pass.BACKWARD, (joined,), (part,), flops=96)
+    assert roof.work(cut, DIRECT) == Work(0, 4 * 96, 4 * 96)
     x, y = Tensor("x", (2, 3)), Tensor("y", (6,))
     still = Op("f.forward", "flatten.forward", "f", Pass.FORWARD, (x,), (y,), inplace=((x, y),), flops=6)
     assert roof.work(still, DIRECT) == Work(0, 0, 0)
@@ -128,7 +131,7 @@ def brief(monkeypatch):
 
 
 def test_the_loops_do_what_they_are_timed_for(brief):
-    before, loops, n = os.sched_getaffinity(0), rates.Loops(2), 2 * 8 * 16 * 3
+    before, loops, n = os.sched_getaffinity(0), rates.Loops(2), 2 * 4 * 8 * 16 * 3
     raw = np.zeros(2 * n + 16, np.float32)
     skip = -raw.ctypes.data % 64 // 4
     first, second = raw[skip : skip + n], raw[skip + n : skip + 2 * n]
@@ -139,6 +142,10 @@ def test_the_loops_do_what_they_are_timed_for(brief):
         first[:] = np.arange(n)
         loops.copy(first.ctypes.data, second.ctypes.data, n, 1, 2, past)
         assert (second == first).all() and not raw[skip + 2 * n :].any()
+    for streams in rates.STREAMS:
+        second[:] = first
+        loops.add(first.ctypes.data, second.ctypes.data, n, 2, 2, streams)
+        assert (second == 3 * first).all()
     assert os.sched_getaffinity(0) == before, "a thread keeps to its core while it is timed alone"
     found = rates.measured(CpuDevice(threads=1), {"PyTorch's product": 1e30})
     assert found.flops == 1e30 and set(found.rates) == {"multiply-add in registers", "our product", "PyTorch's product"}
