@@ -12,18 +12,20 @@ arithmetic or its bytes take these. Winograd's algorithm makes fewer operations,
 its share of the roof never is.
 
 At the end: the sums by pass, and the layers whose ops would gain most if they reached the roof. Run it on an idle
-machine; it says when it was not.
+machine; it says when it was not. With `--threads 1` the seconds of ops are the processor's, which other programs
+disturb little.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
@@ -39,6 +41,7 @@ from minidnn.costs import NotKept
 from minidnn.errors import BadInput
 from minidnn.measuring.load import BUSY, Load
 from minidnn.measuring.steps import Steps
+from minidnn.memory.execution.threads import Threads
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.check import check_policies
 from minidnn.memory.schedule import Compute
@@ -90,6 +93,18 @@ def total(rows: Iterable[Row], layer: str = "", of: str = "", algorithm: str = "
     return Row(layer, of, algorithm, *(sum(getattr(r, name) for r in every) for name in numbers))
 
 
+@contextmanager
+def processor_time(wanted: bool) -> Iterator[None]:
+    """If wanted, steps within are timed by the processor time of their thread."""
+    before = Threads.clock
+    if wanted:
+        Threads.clock = staticmethod(thread_time)
+    try:
+        yield
+    finally:
+        Threads.clock = staticmethod(before)
+
+
 def measured(net: nets.Asked, device: CpuDevice, policy: str, steps: int, again: bool, tell: Any) -> dict[str, Any]:
     """The rows of a net, the seconds of a step, and the machine's roof just before. Raises NotKept and NotCompiled."""
     program = programs(net.net(), nets.TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"]
@@ -97,7 +112,7 @@ def measured(net: nets.Asked, device: CpuDevice, policy: str, steps: int, again:
     tell(0, 1, "the roof")
     top = rates.measured(device)
     began = Load.now()
-    with closing(Steps(device, arrange([program], policy, costs))) as running:
+    with processor_time(device.threads == 1), closing(Steps(device, arrange([program], policy, costs))) as running:
         whole = []
         for i in range(steps):
             tell(i, steps, "steps")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ from benchmarks.roof import Level, Roof, Work
 from minidnn.backends import families
 from minidnn.backends.cpu import CpuDevice
 from minidnn.layers.convolution import ConvolutionAttrs
+from minidnn.memory.execution.threads import Threads
 from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.support.op_examples import compiled
 
@@ -170,6 +172,16 @@ def test_a_row_says_what_binds_it_and_what_is_lost():
     found = {"net": "n", "rows": rows, "seconds": 120.0, "roof": top, "others": None}
     (first, *_) = json.loads(json.dumps(roofline.document(found)))["rows"]
     assert (first["share"], first["of_roof"], first["bound"]) == (4 / 120, 0.25, "arithmetic")
+
+
+def test_processor_time_is_taken_within_alone():
+    with roofline.processor_time(True):
+        assert Threads.clock is time.thread_time
+    with pytest.raises(KeyError), roofline.processor_time(True):
+        raise KeyError
+    with roofline.processor_time(False):
+        assert Threads.clock is time.perf_counter
+    assert Threads.clock is time.perf_counter
 
 
 @pytest.mark.slow
