@@ -4,12 +4,12 @@
     python -m benchmarks.roofline resnet50:8 densenet121:8 --threads 1 --json
     ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.roofline gpt2:4:512
 
-The net is planned as benchmarks/cpu.py plans it, with measured costs. Steps run as in a training, so that an op finds
-in the caches what its neighbours leave there (measuring/steps.py). The fastest of the steps counts, op by op, as it
-does for the roof. GFLOP/s are by the operations that the layer defines, as papers count them. `of the roof` is the
-least seconds of the op with its algorithm (benchmarks/roof.py) over its seconds, and `bound` says whether its
-arithmetic or its bytes take these. Winograd's algorithm makes fewer operations, so its GFLOP/s may be above the roof;
-its share of the roof never is.
+The net is planned as benchmarks/cpu.py plans it, with measured costs, or with `--estimated` as a training is. Steps run
+as in a training, so that an op finds in the caches what its neighbours leave there (measuring/steps.py). The fastest of
+the steps counts, op by op, as it does for the roof. GFLOP/s are by the operations that the layer defines, as papers
+count them. `of the roof` is the least seconds of the op with its algorithm (benchmarks/roof.py) over its seconds, and
+`bound` says whether its arithmetic or its bytes take these. Winograd's algorithm makes fewer operations, so its GFLOP/s
+may be above the roof; its share of the roof never is.
 
 At the end: the sums by pass, and the layers whose ops would gain most if they reached the roof. Run it on an idle
 machine; it says when it was not. With `--threads 1` the seconds of ops are the processor's, which other programs
@@ -33,11 +33,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can a
 from benchmarks import machine, nets, rates, roof
 from benchmarks.gpu_check.journal import commit
 from benchmarks.progress import watched
-from benchmarks.turns import costs_of
+from benchmarks.turns import Tell, costs_of
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import positive
 from minidnn.compiled import NotCompiled
-from minidnn.costs import NotKept
+from minidnn.costs import NotKept, estimate
 from minidnn.errors import BadInput
 from minidnn.measuring.load import BUSY, Load
 from minidnn.measuring.steps import Steps
@@ -105,17 +105,17 @@ def processor_time(wanted: bool) -> Iterator[None]:
         Threads.clock = staticmethod(before)
 
 
-def measured(net: nets.Asked, device: CpuDevice, policy: str, steps: int, again: bool, tell: Any) -> dict[str, Any]:
+def measured(net: nets.Asked, device: CpuDevice, args: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     """The rows of a net, the seconds of a step, and the machine's roof just before. Raises NotKept and NotCompiled."""
     program = programs(net.net(), nets.TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"]
-    costs = costs_of(device, [program], again, tell)
+    costs = estimate(device) if args.estimated else costs_of(device, [program], args.again, tell)
     tell(0, 1, "the roof")
     top = rates.measured(device)
     began = Load.now()
-    with processor_time(device.threads == 1), closing(Steps(device, arrange([program], policy, costs))) as running:
+    with processor_time(device.threads == 1), closing(Steps(device, arrange([program], args.policy, costs))) as running:
         whole = []
-        for i in range(steps):
-            tell(i, steps, "steps")
+        for i in range(args.steps):
+            tell(i, args.steps, "steps")
             whole.append(running.step())
         rows = [
             row(x.op, x, min(running.taken[i]), top)
@@ -165,7 +165,9 @@ def show(found: dict[str, Any]) -> None:
         print(f"  {r.layer} {r.of} [{r.algorithm}]: {r.roof_seconds / r.seconds:.0%} of the roof, "
               f"{table.duration(r.lost)} more than there, {r.lost / step:.1%} of the step")  # fmt: skip
     if (found["others"] or 0.0) > BUSY:
-        print(f"Other programs kept {found['others']:.1f} processors at work, so these times say little.")
+        print(
+            f"Other programs kept {found['others']:.1f} processors at work: on several threads these times say little."
+        )
 
 
 def document(found: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=positive, metavar="N", help="default: one per core")
     parser.add_argument("--policy", default=POLICY, metavar="NAME", help=f"default: {POLICY}")
     parser.add_argument("--steps", type=positive, default=STEPS, metavar="N", help=f"default: {STEPS}")
-    parser.add_argument("--again", action="store_true", help="measure anew what our ops cost")
+    costs = parser.add_mutually_exclusive_group()
+    costs.add_argument("--again", action="store_true", help="measure anew what our ops cost")
+    costs.add_argument("--estimated", action="store_true", help="measure no costs: plan by estimates, as trainings do")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args(argv)
     found = []
@@ -199,13 +203,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 def tell(done: int, of: int, text: str, net: nets.Asked = net) -> None:
                     say(done, of, f"{net}: {text}")
 
-                found.append(measured(net, device, args.policy, args.steps, args.again, tell))
+                found.append(measured(net, device, args, tell))
     except (BadInput, NotCompiled, NotKept, ValueError) as error:
         print(f"benchmarks/roofline.py: {error}", file=sys.stderr)
         return 2
     if args.json:
         about = {"machine": machine.described(), "date": date.today().isoformat(), "commit": commit(),
-                 "device": device.description, "threads": device.threads, "policy": args.policy}  # fmt: skip
+                 "device": device.description, "threads": device.threads, "policy": args.policy,
+                 "estimated": args.estimated}  # fmt: skip
         table.dump({"nets": [document(each) for each in found], **about})
         return 0
     for each in found:

@@ -185,9 +185,10 @@ def test_processor_time_is_taken_within_alone():
 
 
 @pytest.mark.slow
-def test_a_small_net_below_the_roof(brief, own_cache, capsys):
+@pytest.mark.parametrize("options", [[], ["--estimated"]], ids=["measured", "estimated"])
+def test_a_small_net_below_the_roof(options, brief, own_cache, capsys):
     """No test may time, so the roof is one that nothing reaches: all ops are there, and none is above it."""
-    assert roofline.main(["lenet:2", "--threads", "1", "--steps", "2", "--json"]) == 0
+    assert roofline.main(["lenet:2", "--threads", "1", "--steps", "2", "--json", *options]) == 0
     (found,) = json.loads(capsys.readouterr().out)["nets"]
     products = [r for r in found["rows"] if r["of"] != roofline.OTHERS]
     assert {(r["layer"], r["of"]) for r in products} == {
