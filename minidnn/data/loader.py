@@ -62,6 +62,7 @@ class Loader:
     def _start(self) -> None:
         """Start the thread and the workers, in this process: the child of a fork has none of its parent's."""
         self._process = os.getpid()
+        self.transform.prepare()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-loader")
         self._next: tuple[Callable, int, Future] | None = None  # (how it is made, its position, the batch)
         self._following: tuple[Callable, int] | None = None  # how the batch after the last one is made, its position

@@ -51,6 +51,11 @@ class Transform:
             raise DataError(f"{name}: crop_size {self.crop} exceeds the images' {height}×{width}")
         return (channels, self.crop, self.crop) if self.crop else sample
 
+    def prepare(self) -> None:
+        """Have the C that images of bytes need compiled and loaded, before processes share it (data/workers.py)."""
+        if self.crop or self.mirror or self.augment.interpolates:
+            native.library()
+
     def __call__(self, images: np.ndarray, numbers: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """The transformed samples, float32, of raw ones as `augment` leaves them.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minidnn.data import SOURCES, DataError, Encoded, Source, WorkerError, open_loader, staged
+from minidnn.data import SOURCES, DataError, Encoded, Source, WorkerError, native, open_loader, staged
 from minidnn.data import workers as module
 from minidnn.data.augment import Augment
 from minidnn.data.dataset import Arrays
@@ -101,6 +101,14 @@ def test_the_samples_of_an_encoded_dataset_are_cut_and_in_the_order_that_is_aske
         transform = Transform(6, train=False, augment=Augment(crop=6, train=False, order=order))
         with loader(Coded(), 0, 1, transform) as found:
             assert np.array_equal(found.take(4)[0][0], channels)
+
+
+@pytest.mark.parametrize("change, wanted", [(CHANGE, True), (Transform(mirror=True), True), (Transform(), False)])
+def test_c_is_compiled_before_the_processes_part_and_only_where_it_is_needed(change, wanted, monkeypatch):
+    asked = []
+    monkeypatch.setattr(native, "library", lambda: asked.append(os.getpid()))
+    with loader(Coded() if change is CHANGE else arrays(), 2, transform=change):
+        assert asked == [os.getpid()] * wanted
 
 
 class Faulty(Coded):
