@@ -6,6 +6,8 @@ has a lane of its own, so that two uses draw different numbers.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 _GAMMA = 0x9E3779B97F4A7C15
@@ -13,8 +15,13 @@ _GAMMA = 0x9E3779B97F4A7C15
 
 def words(seed: int, counters: np.ndarray, lane: int = 0) -> np.ndarray:
     """64 random bits per counter, uint64."""
-    key = _mix(np.array([(seed * _GAMMA + lane) & (2**64 - 1)], np.uint64))
+    key = _key(seed, lane)
     return _mix(_mix(np.asarray(counters).astype(np.uint64) * np.uint64(_GAMMA) + key) ^ key)
+
+
+@functools.lru_cache(maxsize=256)  # each sample asks for the same few lanes
+def _key(seed: int, lane: int) -> np.ndarray:
+    return _mix(np.array([(seed * _GAMMA + lane) & (2**64 - 1)], np.uint64))
 
 
 def below(seed: int, counters: np.ndarray, lane: int, bound: int) -> np.ndarray:

@@ -101,7 +101,7 @@ class Transform:
         result = np.zeros((len(numbers), 3), np.int32)
         if self.crop:
             rows, columns = (size - self.crop + 1 for size in sample[1:])
-            if self.train:
+            if self.train and (rows, columns) != (1, 1):  # images may be cut already (data/augment.py)
                 result[:, 0] = below(self.seed, numbers, ROW, rows)
                 result[:, 1] = below(self.seed, numbers, COLUMN, columns)
             else:
