@@ -4,6 +4,7 @@ record_property("so many of what", a number), which are added up.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections import Counter
@@ -77,8 +78,13 @@ EXTENDED = [
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items) -> None:
     for item in items:
-        if item.get_closest_marker("slow") and any(folder in item.path.parents for folder in EXTENDED):
+        if item.get_closest_marker("slow") and _extended(item.path):
             item.add_marker("extended")
+
+
+@functools.cache
+def _extended(file: Path) -> bool:
+    return any(folder in file.parents for folder in EXTENDED)
 
 
 # ---- peers: no test module imports one, and a test only if it has the mark (tests/support/peers.py)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -42,19 +44,25 @@ def refusal(raw: bytes, model=BinaryNet) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("net", [NET, zoo.load("googlenet"), zoo.load("resnet18")], ids=lambda net: net.name or "small")
-def test_a_net_is_read_as_it_was_written(net):
+@cache  # loaded by the tests that run, and not by each process that collects them
+def net_of(name: str) -> Net:
+    return NET if name == "small" else zoo.load(name)
+
+
+@pytest.mark.parametrize("name", ["small", "googlenet", "resnet18"])
+def test_a_net_is_read_as_it_was_written(name):
     from minidnn.layers import LAYERS
 
+    net = net_of(name)
     raw = message_bytes(net.parameter)
     assert check_net(Document(values(raw)), LAYERS).parameter == net.parameter
     protobuf = classes()["BinaryNet"].FromString(raw)
     assert [layer.name for layer in protobuf.layer] == [layer.name for layer in net.layers]
 
 
-@pytest.mark.parametrize("net", [NET, zoo.load("googlenet")], ids=lambda net: net.name or "small")
-def test_protobuf_s_own_text_and_bytes_are_ours(net):
-    made = classes()
+@pytest.mark.parametrize("name", ["small", "googlenet"])
+def test_protobuf_s_own_text_and_bytes_are_ours(name):
+    made, net = classes(), net_of(name)
     from google.protobuf import text_format
 
     parsed = text_format.Parse(net.to_prototxt(), made["BinaryNet"]())
