@@ -71,6 +71,7 @@ def test_a_budget_and_one_step_beside_it(capsys):
     assert main(arguments[:-2]) == 2 and "with --step SIZE" in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_a_table_json_and_a_picture(tmp_path, capsys, monkeypatch):
     arguments = ["frontier", "lenet", "--batch", "8", "--gpu", "k40", "--policies", "accudnn", "--points", "3"]
     assert main([*arguments, "--report", str(tmp_path / "f.svg")]) == 0

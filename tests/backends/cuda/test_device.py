@@ -81,6 +81,7 @@ def test_profilers_see_a_range_for_each_op_of_each_step():
     assert not device.api.open and not device.api.replays, "a replayed graph has no ranges"
 
 
+@pytest.mark.extended
 def test_what_is_taken_beside_the_arenas_is_measured():
     device = fake_device()
     device.api.taken = 123 << 20

@@ -85,6 +85,7 @@ def test_behind_a_ring_the_host_s_budget_is_that_of_ring_and_store_and_a_disk_ta
     assert seconds(free, device) == seconds(some, device) < seconds(none, device)
 
 
+@pytest.mark.extended
 def test_where_the_host_has_room_a_disk_makes_no_step_slower():
     program, link = PROGRAMS["inception"](), costs(bandwidth=1e10)  # quicker than the thread that fills a ring
     slow = replace(link, staging=Staging(0, disk=Disk(write_rate=1e8, read_rate=1e8)))
@@ -153,6 +154,7 @@ def seconds(arrangement, device) -> float:
     return simulate(arrangement.schedules["TRAIN"], device).seconds
 
 
+@pytest.mark.extended
 def test_where_the_host_may_hold_nothing_a_budget_is_kept_by_recomputation_or_refused():
     program = PROGRAMS["chain"]()
     whole = (*program.persistent, *program.inputs, *program.outputs)

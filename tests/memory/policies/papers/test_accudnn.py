@@ -184,7 +184,7 @@ def test_a_program_without_backward_moves_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("net", ["chain", "inception", "nested", "lenet"])
+@pytest.mark.parametrize("net", ["chain", "inception", "nested", "residual"])
 def test_bit_identical_halfway(net):
     """Under a budget at which some tensors move and others stay, with poisoned frees and delayed copies."""
     with pytest.raises(BudgetError) as refused:
