@@ -5,10 +5,10 @@ them look for milliseconds, longer than a thread's turn on a busy processor. So 
 waits takes the processor from the thread that it waits for. On two cores beside two busy loops, an empty region took
 16 ms instead of 3 us. A thread that sleeps at once is woken by the system, though, which takes some 10 us.
 
-A waiting thread reads a word and pauses, again and again, and GOMP_SPINCOUNT says how often. Steps of lenet (batch 64)
-and cifar10_quick (100) on an idle AMD EPYC of two cores took 1.13 and 1.10 times as long with 0 as by default, 1.07 and
-1.02 with 300, and the same with 1000 (0.1 ms) or more. Beside other work, 1000 and 3000 were the quickest, by turns
-(benchmarks/beside.py).
+A waiting thread reads a word and pauses, again and again, and GOMP_SPINCOUNT says how often. With 10000 (1 ms), idle
+steps of resnet50 (batch 8) and lenet (64) on an AMD EPYC of two cores took 1.01 and 1.03 times as long as by default;
+with 1000, 1.04 and 1.1. Beside two busy loops, trainings made 1.4 and 2.1 times as many steps with 10000, and 1.7 and
+2.9 times with 1000 (benchmarks/beside.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 SPINS = "GOMP_SPINCOUNT"
 DECIDES = (SPINS, "OMP_WAIT_POLICY")  # variables by which a user decides
-BRIEF = "1000"
+BRIEF = "10000"
 
 
 @contextmanager
