@@ -47,7 +47,7 @@ LACKS = {  # package -> family -> why it has no file
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"channels", "device", "multi_tensor", "kernels", "products", "squares"},
-    "cpu": {"device", "forks", "layout", "recipe"},
+    "cpu": {"device", "forks", "layout", "recipe", "waits"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "convert", "copy", "sources", "depthwise", "gemm", "implicit_gemm", "winograd"},
     "cuda": {

@@ -16,7 +16,6 @@ from minidnn.costs.parts import PART_COPIES
 from minidnn.layers.convolution import ConvolutionAttrs
 from minidnn.measuring import bench, link, steps
 from minidnn.measuring import ops as study
-from minidnn.memory.execution import threads
 from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import BoundCall
 from minidnn.memory.execution.simulator import simulate
@@ -332,7 +331,7 @@ def test_seconds_on_threads_are_those_of_compute_alone(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(threads, "perf_counter", lambda: clock.__dict__.get("now", 0.0))
+    monkeypatch.setattr(Threads, "clock", staticmethod(lambda: clock.__dict__.get("now", 0.0)))
     runtime = Threads(64, 64)
     prepared = runtime.bind([BoundCall(0, "compute", takes(2, 9, 3)), BoundCall(1, "out", takes(50, 60, 70))])
     assert runtime.seconds(prepared, 3) == 3, "the median"
