@@ -364,12 +364,13 @@ static int in_one_block(const Geometry *g) {
     return tiles(g) <= g->block && pieces >= g->threads;
 }
 
+static int64_t panels_at_once(const Geometry *g) { return at_most(WIDE, up(g->c, PANEL) / PANEL); }
 static int64_t x_plane(const Geometry *g) { return plane(g->block, PANEL); }
 static int64_t dy_plane(const Geometry *g) { return plane(g->block, pitch(g->to_c)); }
-static int64_t sums_plane(const Geometry *g) { return plane(in_one_block(g) ? HIGH : g->to_c, PANEL); }
+static int64_t sums_plane(const Geometry *g) { return plane(in_one_block(g) ? at_most(HIGH, g->to_c) : g->to_c, PANEL); }
 static int64_t x_floats(const Geometry *g) { return POINTS * x_plane(g) * (up(g->c, PANEL) / PANEL); }
 static int64_t sum_floats(const Geometry *g) {
-    return POINTS * sums_plane(g) * (in_one_block(g) ? g->threads * WIDE : up(g->c, PANEL) / PANEL);
+    return POINTS * sums_plane(g) * (in_one_block(g) ? g->threads * panels_at_once(g) : up(g->c, PANEL) / PANEL);
 }
 
 int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (x_floats(g) + POINTS * dy_plane(g) + sum_floats(g)); }
@@ -429,7 +430,7 @@ void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *
             }
         }
         if (once) {
-            float *own = s + omp_get_thread_num() * WIDE * sums;
+            float *own = s + omp_get_thread_num() * panels_at_once(g) * sums;
             const int64_t high = up(g->to_c, HIGH) / HIGH;
 #pragma omp for schedule(dynamic)
             for (int64_t item = 0; item < wide * high; item++) {
