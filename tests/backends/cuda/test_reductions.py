@@ -456,7 +456,7 @@ def test_scale_s_gradients_stay_float32_beside_others_of_16_bits(storage):
 @pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "norms", "update"])
 @pytest.mark.parametrize("storage", ["float", "bf16"])
 def test_four_values_move_at_once(nvrtc, source, storage):
-    four = re.compile(r"^sgd|^squares$" if source in ("norms", "update") else r"_4$|_rows_\d$|^sum_elements$")
+    four = re.compile(r"^sgd|^squares$" if source in ("norms", "update") else r"_[48]$|_rows_\d$|^sum_elements$")
     for name, text in ptx(nvrtc, source, storage).items():
         assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name
 
