@@ -95,16 +95,16 @@ def backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
     """The recipes of a pass, the best known first. Implementations that allocate (gemm) are never used, slow ones only
     if there is no other. Raises NotOffered if there is none."""
-    plain = list(g.implementations(which, g.plain, bias))
+    plain = _on_any_threads(g.implementations(which, g.plain, bias))
     result = [("nhwc", p) for p in _best_of_each_family(plain)]
-    blocked = _best_of_each_family(list(g.implementations(which, g.any, bias)))
+    blocked = _best_of_each_family(_on_any_threads(g.implementations(which, g.any, bias)))
     if blocked:
         # If the library chooses NHWC itself, there is nothing to reorder, and an `nhwc` recipe does the same.
         sides = [a for a in (*which[0], which[1]) if a not in (d.WEIGHTS, d.DIFF_WEIGHTS)]
         if not all(g.dnnl.equal(blocked[0].desc(a), _side(g, a)) for a in sides):
             result.append(("blocked", blocked[0]))
     if not result:
-        result = [("nhwc", p) for p in plain if "gemm" not in p.name and not _family(p).startswith(BY_THREADS)]
+        result = [("nhwc", p) for p in plain if "gemm" not in p.name]
     if not result:
         raise d.NotOffered("oneDNN offers no convolution for this geometry")
     recipes: dict[str, Recipe] = {}
@@ -114,11 +114,16 @@ def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
     return list(recipes.values())
 
 
+def _on_any_threads(implementations: Iterator[d.Primitive]) -> list[d.Primitive]:
+    """Those whose sums do not depend on the number of threads."""
+    return [p for p in implementations if not _family(p).startswith(BY_THREADS)]
+
+
 def _best_of_each_family(implementations: list[d.Primitive]) -> list[d.Primitive]:
     """The first of each family (brgconv, jit, ...): a lesser instruction set of the same family is never better."""
     families: dict[str, d.Primitive] = {}
     for p in implementations:
-        if d.usable(p.name) and not _family(p).startswith(BY_THREADS):
+        if d.usable(p.name):
             families.setdefault(_family(p), p)
     return list(families.values())
 
