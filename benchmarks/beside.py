@@ -6,8 +6,8 @@
 Threads that wait for each other look for work before they sleep; `--waits` says how often (GOMP_SPINCOUNT): ours
 (minidnn/backends/cpu/waits.py), and GNU's default. Each way is a process of its own, with a net that is planned as a
 training is. They take turns, in rounds of alternating order, so that all see the same machine. The median of the rounds
-counts. Beside as many busy loops as cores, a training with a thread for each core may have half of them: `of a fair
-share` is its speed over this part of its speed alone. Run it on an idle machine.
+counts. `of a fair share` compares the speed with the part of the speed alone that the training may have: half of it,
+beside as many busy loops as it has threads, one for each core. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine, nets
-from benchmarks.progress import watched
+from benchmarks.progress import one_by_one
 from benchmarks.turns import Failed, Side, Tell, opened, train
 from minidnn.backends.cpu import waits
 from minidnn.cli.options import names, positive
@@ -60,7 +60,7 @@ class Trained:
 
 @contextmanager
 def loops(count: int) -> Iterator[None]:
-    """So many busy loops beside what is done within."""
+    """Keep `count` processes busy while the block runs."""
     running = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(count)]
     try:
         yield
@@ -138,13 +138,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         wanted = [nets.Asked.parse(text) for text in args.networks]
         for net in wanted:
             net.net()
-        with watched() as (_, say):
-            for net in wanted:
-
-                def tell(done: int, of: int, text: str, net: nets.Asked = net) -> None:
-                    say(done, of, f"{net}: {text}")
-
-                found += rows(net, args, tell)
+        for net, tell in one_by_one(wanted):
+            found += rows(net, args, tell)
     except (BadInput, Failed) as error:
         print(f"benchmarks.beside: {error}", file=sys.stderr)
         return 2 if isinstance(error, BadInput) else 1

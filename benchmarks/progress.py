@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.turns import Tell
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -20,3 +22,14 @@ def watched() -> Iterator[tuple[Any, Tell]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)
         yield console, lambda done, of, text: progress.update(task, completed=done, total=of, description=text)
+
+
+def one_by_one(nets: Iterable[T]) -> Iterator[tuple[T, Tell]]:
+    """(a net, a function that updates the progress line, which begins with the net), one after another."""
+    with watched() as (_, say):
+        for net in nets:
+
+            def tell(done: int, of: int, text: str, net: T = net) -> None:
+                say(done, of, f"{net}: {text}")
+
+            yield net, tell

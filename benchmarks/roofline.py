@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can a
 
 from benchmarks import machine, nets, rates, roof
 from benchmarks.gpu_check.journal import commit
-from benchmarks.progress import watched
+from benchmarks.progress import one_by_one
 from benchmarks.turns import Tell, costs_of
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import positive
@@ -197,13 +197,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         wanted = [nets.Asked.parse(text) for text in args.nets]
         for net in wanted:
             net.net()
-        with watched() as (_, say):
-            for net in wanted:
-
-                def tell(done: int, of: int, text: str, net: nets.Asked = net) -> None:
-                    say(done, of, f"{net}: {text}")
-
-                found.append(measured(net, device, args, tell))
+        for net, tell in one_by_one(wanted):
+            found.append(measured(net, device, args, tell))
     except (BadInput, NotCompiled, NotKept, ValueError) as error:
         print(f"benchmarks/roofline.py: {error}", file=sys.stderr)
         return 2

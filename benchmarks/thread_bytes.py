@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can a
 
 from benchmarks import machine, nets
 from benchmarks.gpu_check.journal import commit
-from benchmarks.progress import watched
+from benchmarks.progress import one_by_one
 from benchmarks.same_bytes import End, algorithms, trained
 from benchmarks.turns import Tell, shut
 from minidnn.backends.cpu import CpuDevice
@@ -65,14 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     found: list[Row] = []
     try:
-        wanted = [nets.Asked.parse(network) for network in args.networks]
-        with watched() as (_, say):
-            for asked in wanted:
-
-                def tell(done: int, of: int, text: str, asked: nets.Asked = asked) -> None:
-                    say(done, of, f"{asked}: {text}")
-
-                found += rows(asked, args.policies, args.threads, args.steps, tell)
+        for asked, tell in one_by_one([nets.Asked.parse(network) for network in args.networks]):
+            found += rows(asked, args.policies, args.threads, args.steps, tell)
     except (BadInput, OSError) as error:
         print(f"benchmarks/thread_bytes.py: {error}", file=sys.stderr)
         return 2
