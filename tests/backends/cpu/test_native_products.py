@@ -12,7 +12,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.device import LAST
-from minidnn.backends.cpu.native import depthwise, gemm, implicit_gemm, inner_product, winograd
+from minidnn.backends.cpu.native import depthwise, gemm, implicit_gemm, inner_product, matmul, winograd
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Op
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, guarded, run
@@ -26,8 +26,8 @@ def one() -> CpuDevice:
 
 
 def ours(device: CpuDevice, e: Example, table) -> Algorithm:
-    """The family's algorithm for an example's op, which must be among those that are offered."""
-    (found,) = table[e.op.kind](device.native, e.op)
+    """The family's algorithm for an example's op, which must be offered. Its lean one is not it."""
+    found, *_ = table[e.op.kind](device.native, e.op)
     assert found.algorithm in device.algorithms(e.op) or found.algorithm.name == "native"
     return found.algorithm
 
@@ -163,9 +163,10 @@ def in_float64(e: Example) -> np.ndarray:
 
 
 def by(recipes, device: CpuDevice, e: Example) -> Algorithm | None:
-    """A way's algorithm for an example, which the device offers; None where it is not for it."""
+    """A way's algorithm for an example, which the device offers; None where it is not for it. A lean one is not it."""
     found = [r.algorithm for r in recipes(device.native, e.op)]
-    assert set(found) <= set(device.algorithms(e.op)) and len(found) <= 1
+    assert set(found) <= set(device.algorithms(e.op))
+    assert all(a.name.endswith(matmul.LEAN) for a in found[1:]) and len(found) <= 2
     return found[0] if found else None
 
 
@@ -199,6 +200,30 @@ def test_a_1x1_is_a_product(one, geometry):
     for e, want in convolutions(Maker(9), *geometry, (1, 1), (1, 1), (0, 0), (1, 1), 1):
         assert one.algorithms(e.op)[0].name == gemm.NAME
         near_and_the_same_on_any_threads(gemm.recipes, one, e, want)
+
+
+def test_a_lean_product_has_the_bits_of_the_other_and_less_workspace(one):
+    m, seen = Maker(13), set()
+    cases = [e for geometry in ((64, 800, 500), (128, 128, 64), (150, 37, 300)) for e, _ in products(m, *geometry)]
+    for geometry in ((9, 16, (8, 8), 16, (3, 3)), (8, 32, (4, 4), 32, (3, 3)), (2, 300, (5, 6), 70, (1, 1))):
+        *sizes, kernel = geometry
+        cases += [e for e, _ in convolutions(m, *sizes, kernel, (1, 1), (kernel[0] // 2,) * 2, (1, 1), 1)]
+    a = attrs(batch=3, rows=40, depth=70, columns=50, transpose_a=False, transpose_b=True, scale=0.3)
+    cases.append(m.example("matmul.forward", [m.normal(3, 40, 70), m.normal(3, 50, 70)], [(3, 40, 50)], a))
+    for e in cases:
+        offered = {x.name: x for x in one.algorithms(e.op)}
+        for name, its in offered.items():
+            if name.endswith(matmul.LEAN):
+                other = offered[name.removesuffix(matmul.LEAN)]
+                assert its.workspace < other.workspace, e.name
+                assert run(one, e, its)[0].tobytes() == run(one, e, other)[0].tobytes(), e.name
+                assert guarded(one, e, its), e.name
+                seen.add(e.op.kind)
+    assert seen == {
+        "matmul.forward", "inner_product.forward", "inner_product.forward_relu", "inner_product.backward_data",
+        "inner_product.backward_filter", "convolution.forward", "convolution.forward_relu",
+        "convolution.backward_data", "convolution.backward_filter",
+    }  # fmt: skip
 
 
 DEPTHWISE = [  # n, c, (h, w), kernel, stride, pad, dilation: fewer channels than lanes, rests of vectors and of tiles

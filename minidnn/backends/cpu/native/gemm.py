@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from minidnn.backends.cpu.native import matmul
 from minidnn.backends.cpu.native.binding import Native
-from minidnn.backends.cpu.native.inner_product import turned_product
+from minidnn.backends.cpu.native.inner_product import turned_products
 from minidnn.backends.cpu.native.matmul import Windows
 from minidnn.backends.cpu.recipe import Recipe
 from minidnn.program import Op, Tensor
@@ -18,26 +18,26 @@ NAME = "gemm"
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for a pass; none for the others of a convolution whose windows are no pixels, and none for groups."""
+    """The recipes for a pass; none for the others of a convolution whose windows are no pixels, and none for groups."""
     a = op.attrs
     if op.kind == "convolution.backward_filter" and a.group == 1:
         x, dy = op.reads
         if of_pixels(a):
-            return [turned_product(native, dy.shape[1], _pixels(dy), x.shape[1], NAME)]
+            return turned_products(native, op, dy.shape[1], _pixels(dy), x.shape[1], NAME)
         windows = Windows(*x.shape[2:], x.shape[1], *dy.shape[2:], *a.kernel, *a.stride, *a.pad, *a.dilation)
         width = a.kernel[0] * a.kernel[1] * x.shape[1]
         g = matmul.geometry(native, dy.shape[1], _pixels(dy), width, turned_a=True, windows=windows)
-        return [matmul.product(native, g, swapped=True, name=NAME)]
+        return matmul.products(native, op, g, swapped=True, name=NAME)
     if not of_pixels(a):
         return []
     if op.kind == "convolution.backward_data":
         dy, dx = op.reads[1], op.writes[0]
         g = matmul.geometry(native, _pixels(dy), dy.shape[1], dx.shape[1])
-        return [matmul.product(native, g, swapped=True, name=NAME)]
+        return matmul.products(native, op, g, swapped=True, name=NAME)
     x, y = op.reads[0], op.writes[0]
     relu = op.kind.endswith("relu")
     g = matmul.geometry(native, _pixels(x), x.shape[1], y.shape[1], turned_b=True, relu=relu)
-    return [matmul.product(native, g, name=NAME)]
+    return matmul.products(native, op, g, name=NAME)
 
 
 def pays(op: Op) -> bool:

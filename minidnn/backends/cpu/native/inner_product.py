@@ -36,39 +36,41 @@ class Matrices(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x w (b) -> y: y (n x outputs) = x (n x inputs) W' (inputs x outputs)."""
+    """The recipes for x w (b) -> y: y (n x outputs) = x (n x inputs) W' (inputs x outputs)."""
     if (sizes := product_sizes(*op.reads[:2])) is None:
         return []
     n, outputs, inputs = sizes
     relu = op.kind.endswith("relu")
-    return [matmul.product(native, matmul.geometry(native, n, inputs, outputs, turned_b=True, relu=relu))]
+    return matmul.products(native, op, matmul.geometry(native, n, inputs, outputs, turned_b=True, relu=relu))
 
 
 def backward_data(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for w dy -> dx: dx (n x inputs) = dy (n x outputs) W (outputs x inputs)."""
+    """The recipes for w dy -> dx: dx (n x inputs) = dy (n x outputs) W (outputs x inputs)."""
     (w, _), (dx,) = op.reads, op.writes
     if (sizes := product_sizes(dx, w)) is None:
         return []
     n, outputs, inputs = sizes
     if n <= FEW:
         return [_thin(native, n, outputs, inputs, down=outputs, along=1)]
-    return [matmul.product(native, matmul.geometry(native, n, outputs, inputs), swapped=True)]
+    return matmul.products(native, op, matmul.geometry(native, n, outputs, inputs), swapped=True)
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x dy -> dw: dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)."""
+    """The recipes for x dy -> dw: dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)."""
     (x, _), (dw,) = op.reads, op.writes
     if (sizes := product_sizes(x, dw)) is None:
         return []
     n, outputs, inputs = sizes
-    return [turned_product(native, outputs, n, inputs)]
+    return turned_products(native, op, outputs, n, inputs)
 
 
-def turned_product(native: Native, rows: int, depth: int, columns: int, name: str = NAME) -> Recipe:
-    """The recipe for C = A B, of an op that reads B and A, in this order, and writes C. A lies as depth x rows."""
-    if depth <= PACKED[0]:
-        return _thin(native, rows, depth, columns, down=1, along=rows, name=name)
-    return matmul.product(native, matmul.geometry(native, rows, depth, columns, turned_a=True), True, name)
+def turned_products(native: Native, op: Op, rows: int, depth: int, columns: int, name: str = NAME) -> list[Recipe]:
+    """The recipes for C = A B, of an op that reads B and A, in this order, and writes C. A lies as depth x rows."""
+    g = matmul.geometry(native, rows, depth, columns, turned_a=True)
+    if depth > PACKED[0]:
+        return matmul.products(native, op, g, swapped=True, name=name)
+    thin = _thin(native, rows, depth, columns, down=1, along=rows, name=name)
+    return [thin] if rows <= FEW else [thin, *matmul.lean(native, op, g, swapped=True, name=name)]
 
 
 def _thin(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:

@@ -1,7 +1,7 @@
 /* Products of pairs of matrices: C = start + A B, where the start is a bias, nothing, or what C has; then a scale, or
  * ReLU. `batch` pairs lie one after another.
  *
- * C is cut into blocks, which threads share. For a block, DEEPEST rows of B at a time are packed into panels. HIGH rows
+ * C is cut into blocks, which threads share. For a block, `deepest` rows of B at a time are packed into panels. HIGH rows
  * of A at a time meet all panels, while they stay in the second-level cache. A transposed A is first copied into strips.
  * If A has few rows and B is transposed, as of a product with weights, B is read once and turned in registers.
  *
@@ -20,6 +20,7 @@ typedef struct {
     int64_t turned_a, turned_b;          /* whether A lies as depth x rows, and B as columns x depth */
     int64_t relu, accumulate;            /* whether ReLU is applied to the result; whether C = C + A B */
     int64_t high, wide;                  /* rows and columns of a block of C; columns are a multiple of PANEL */
+    int64_t deepest;                     /* rows of B that are packed at a time */
     int64_t threads;
     double scale;
     Windows windows;                     /* of images, which B is; if their filter has no height, B is a matrix */
@@ -27,7 +28,7 @@ typedef struct {
 MIRRORED(matmul, Geometry)
 
 enum { STRIP = 6 }; /* rows of a widest tile */
-enum { HIGH = 32 * STRIP, DEEPEST = 256 };
+enum { HIGH = 32 * STRIP };
 
 enum { FEW = 12 }; /* rows of A for which nothing is packed */
 static int is_few(const Geometry *g) { return g->rows <= FEW && g->turned_b && !g->turned_a; }
@@ -37,7 +38,7 @@ ALWAYS int64_t strip_floats(int64_t depth) { return depth * STRIP + LANES; }
 
 /* The workspace of a thread. */
 static int64_t floats(const Geometry *g) {
-    const int64_t depth = at_most(DEEPEST, g->depth), rows = at_most(HIGH, at_most(g->high, g->rows));
+    const int64_t depth = at_most(g->deepest, g->depth), rows = at_most(HIGH, at_most(g->high, g->rows));
     const int64_t strips = g->turned_a ? up(rows, STRIP) / STRIP * strip_floats(depth) : 0;
     return at_most(g->wide, up(g->columns, PANEL)) * depth + strips;
 }
@@ -116,8 +117,8 @@ static void pack_of_b(const Geometry *g, int64_t k, int64_t rows, int64_t from, 
  * An A that lies as rows x depth is read as it lies. */
 static void block(const Geometry *g, int64_t rows, int64_t from, int64_t columns, const float *a, int64_t left,
                   const float *b, const float *bias, float *c, float *panels) {
-    for (int64_t k = 0; k < g->depth; k += DEEPEST) {
-        const int64_t depth = at_most(DEEPEST, g->depth - k), more = at_most(DEEPEST, g->depth - k - depth);
+    for (int64_t k = 0; k < g->depth; k += g->deepest) {
+        const int64_t depth = at_most(g->deepest, g->depth - k), more = at_most(g->deepest, g->depth - k - depth);
         const int64_t tiles = up(at_most(HIGH, rows), STRIP) / STRIP * (up(columns, ABREAST * PANEL) / (ABREAST * PANEL));
         float *strips = panels + up(columns, PANEL) * depth;
         pack_of_b(g, k, depth, from, columns, b, panels);

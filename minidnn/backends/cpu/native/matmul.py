@@ -14,6 +14,9 @@ from minidnn.program import Op
 
 PANEL = 64  # columns: two panels of product.h with AVX-512, more on other CPUs
 WIDE = 1024  # columns of a block
+# Rows of B that are packed at a time: as many as the second-level cache holds, or few, which take less workspace.
+DEEPEST, SHALLOW = 256, 32
+LEAN = "_lean"  # ends the name of an algorithm that packs SHALLOW rows
 
 
 class Windows(ctypes.Structure):
@@ -36,7 +39,7 @@ class Geometry(Mirrored):
             (name, ctypes.c_int64)
             for name in (
                 "batch", "rows", "depth", "columns", "turned_a", "turned_b", "relu", "accumulate", "high", "wide",
-                "threads",
+                "deepest", "threads",
             )
         ),
         ("scale", ctypes.c_double),
@@ -60,8 +63,8 @@ def geometry(
             across += -across % native.threads
     high, wide = -(-rows // down), -(-columns // across // PANEL) * PANEL
     return Geometry(
-        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, native.threads, scale,
-        windows or Windows(),
+        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, DEEPEST, native.threads,
+        scale, windows or Windows(),
     )  # fmt: skip
 
 
@@ -77,13 +80,29 @@ def product(native: Native, g: Geometry, swapped: bool = False, name: str = NAME
     return scratch.recipe(name, bind)
 
 
+def products(native: Native, op: Op, g: Geometry, swapped: bool = False, name: str = NAME) -> list[Recipe]:
+    """The product, and a lean one with the same bits, if what is packed is much beside the op's tensors."""
+    whole = product(native, g, swapped, name)
+    return [whole, *lean(native, op, g, swapped, name)] if whole.algorithm.workspace else [whole]
+
+
+def lean(native: Native, op: Op, g: Geometry, swapped: bool = False, name: str = NAME) -> list[Recipe]:
+    """The product that packs few rows of B at a time; none, unless DEEPEST rows are an eighth of the op's tensors, in
+    bytes. So shapes alone decide, and not the number of threads."""
+    if g.depth <= SHALLOW or 8 * min(DEEPEST, g.depth) * g.columns * 4 < sum(t.nbytes for t in op.tensors):
+        return []
+    shallow = Geometry.from_buffer_copy(g)
+    shallow.deepest = SHALLOW
+    return [product(native, shallow, swapped, name + LEAN)]
+
+
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for a b (bias) -> y."""
+    """The recipes for a b (bias) -> y."""
     a = op.attrs
     g = geometry(
         native, a.rows, a.depth, a.columns, turned_a=a.transpose_a, turned_b=a.transpose_b, batch=a.batch, scale=a.scale
     )
-    return [product(native, g)]
+    return products(native, op, g)
 
 
 FIRST = {"matmul.forward": forward}
