@@ -26,69 +26,81 @@ enum { GROUP = 4 * 16 }; /* channels of the result whose products are transforme
 static const float A[] = {1, 0.70710678118654752f, 0.5f, 0.35355339059327376f, 0.25f};
 static const float B[] = {1, 1.41421356237309505f, 2.0f, 2.82842712474619010f, 4.0f};
 
-/* The one-dimensional transforms, which also work in place. A two-dimensional transform is one of them on the columns,
- * then on the rows. `s` is the stride of both input and output. */
+/* The one-dimensional transforms. A two-dimensional one is one of them on the columns, then on the rows. Each rounding
+ * is written down: a compiler would choose which of two products it fuses with their sum, copy by copy of the code. */
 
-ALWAYS void of_input(const vec *d, vec *t, int s, int count) { /* 6 -> 6, B^T */
-    (void)count;
-    vec d0 = d[0], d1 = d[s], d2 = d[2 * s], d3 = d[3 * s], d4 = d[4 * s], d5 = d[5 * s];
-    vec even_a = d4 - B[2] * d2, odd_a = A[1] * d3 - B[1] * d1;
-    vec even_b = d4 - A[2] * d2, odd_b = B[1] * d3 - A[1] * d1;
-    t[0] = d0 - 2.5f * d2 + d4;
-    t[s] = even_a + odd_a;
-    t[2 * s] = even_a - odd_a;
-    t[3 * s] = even_b + odd_b;
-    t[4 * s] = even_b - odd_b;
-    t[5 * s] = d1 - 2.5f * d3 + d5;
+ALWAYS vec by(float factor, vec x) { return fused(x, factor - (vec){0}, (vec){0}); }
+ALWAYS vec plus_by(vec sum, float factor, vec x) { return fused(x, factor - (vec){0}, sum); }
+
+ALWAYS void of_input(const vec d[TILE], vec t[TILE]) { /* 6 -> 6, B^T */
+    const vec even_a = plus_by(d[4], -B[2], d[2]), odd_a = plus_by(by(-B[1], d[1]), A[1], d[3]);
+    const vec even_b = plus_by(d[4], -A[2], d[2]), odd_b = plus_by(by(-A[1], d[1]), B[1], d[3]);
+    t[0] = plus_by(d[0], -2.5f, d[2]) + d[4];
+    t[1] = even_a + odd_a;
+    t[2] = even_a - odd_a;
+    t[3] = even_b + odd_b;
+    t[4] = even_b - odd_b;
+    t[5] = plus_by(d[1], -2.5f, d[3]) + d[5];
 }
 
 /* The values at the six points of the polynomial with `count` coefficients g. This is G: count -> 6. */
-ALWAYS void at_points(const vec *g, vec *t, int s, const int count) {
-    vec even_a = g[0], odd_a = A[1] * g[s], even_b = g[0], odd_b = B[1] * g[s];
-    const vec first = g[0], last = g[(count - 1) * s];
+ALWAYS void at_points(const vec *g, vec t[TILE], const int count) {
+    const float a = -2.0f / 3, b = 1.0f / 6;
+    vec even_a = by(a, g[0]), odd_a = by(a * A[1], g[1]), even_b = by(b, g[0]), odd_b = by(b * B[1], g[1]);
     _Pragma("GCC unroll 4") for (int k = 2; k < count; k++) {
         if (k % 2) {
-            odd_a += A[k] * g[k * s];
-            odd_b += B[k] * g[k * s];
+            odd_a = plus_by(odd_a, a * A[k], g[k]);
+            odd_b = plus_by(odd_b, b * B[k], g[k]);
         } else {
-            even_a += A[k] * g[k * s];
-            even_b += B[k] * g[k * s];
+            even_a = plus_by(even_a, a * A[k], g[k]);
+            even_b = plus_by(even_b, b * B[k], g[k]);
         }
     }
-    even_a *= -2.0f / 3, odd_a *= -2.0f / 3, even_b *= 1.0f / 6, odd_b *= 1.0f / 6;
-    t[0] = first;
-    t[s] = even_a + odd_a;
-    t[2 * s] = even_a - odd_a;
-    t[3 * s] = even_b + odd_b;
-    t[4 * s] = even_b - odd_b;
-    t[5 * s] = last;
+    t[0] = g[0];
+    t[1] = even_a + odd_a;
+    t[2] = even_a - odd_a;
+    t[3] = even_b + odd_b;
+    t[4] = even_b - odd_b;
+    t[5] = g[count - 1];
 }
 
 /* `count` results from the products at the six points. This is A^T: 6 -> count. */
-ALWAYS void from_points(const vec *m, vec *y, int s, const int count) {
-    const vec first = m[0], last = m[5 * s];
-    const vec sum_a = m[s] + m[2 * s], difference_a = m[s] - m[2 * s];
-    const vec sum_b = m[3 * s] + m[4 * s], difference_b = m[3 * s] - m[4 * s];
-    _Pragma("GCC unroll 8") for (int k = 0; k < count; k++) {
+ALWAYS void from_points(const vec m[TILE], vec *y, const int count) {
+    const vec sum_a = m[1] + m[2], difference_a = m[1] - m[2];
+    const vec sum_b = m[3] + m[4], difference_b = m[3] - m[4];
+    y[0] = m[0] + (sum_a + sum_b);
+    _Pragma("GCC unroll 8") for (int k = 1; k < count; k++) {
         const vec of_a = k % 2 ? difference_a : sum_a, of_b = k % 2 ? difference_b : sum_b;
-        vec sum = A[k] * of_a + B[k] * of_b;
-        if (k == 0) sum = first + sum;
-        if (k == count - 1) sum += last;
-        y[k * s] = sum;
+        const vec sum = plus_by(by(B[k], of_b), A[k], of_a);
+        y[k] = k == count - 1 ? sum + m[5] : sum;
     }
 }
 
-/* Applies `once` to the first `columns` columns of a field with rows of 6, then to its first `rows` rows. `count` is
- * the number of values that `once` reads (at_points) or writes (from_points). */
-#define BOTH_WAYS(once, field, columns, rows, count)                                                     \
-    do {                                                                                                \
-        for (int k_ = 0; k_ < (columns); k_++) once((field) + k_, (field) + k_, TILE, count);           \
-        for (int k_ = 0; k_ < (rows); k_++) once((field) + k_ * TILE, (field) + k_ * TILE, 1, count);   \
-    } while (0)
+/* A loop of a transform, unrolled: its vectors are in registers. */
+#define EACH(k, count) _Pragma("GCC unroll 8") for (int k = 0; k < (count); k++)
+
+/* The columns of the products at all points, `plane` floats apart: from 6 to `side` values each, in a field whose rows
+ * are 6 long. */
+ALWAYS void columns_out(const float *m, int64_t plane, vec field[POINTS], const int side) {
+    EACH(j, TILE) {
+        vec column[TILE], y[TILE];
+        EACH(i, TILE) column[i] = load(m + (i * TILE + j) * plane);
+        from_points(column, y, side);
+        EACH(i, side) field[i * TILE + j] = y[i];
+    }
+}
 
 typedef struct {
     int64_t h, w, c, pitch; /* c: channels of a group; pitch: floats from pixel to pixel, the channels of all groups */
 } Image;
+
+/* The transform of `side` pixels: a whole tile's of the input, or fewer of dy. */
+ALWAYS void to_points(const vec *pixels, vec t[TILE], const int side) {
+    if (side == TILE)
+        of_input(pixels, t);
+    else
+        at_points(pixels, t, side);
+}
 
 /* Transforms side x side pixels of an image from (top, left) on, zero outside of it, for channels [from, to). The value
  * of channel c at point p goes to out[(c / PANEL) * panel + c % PANEL + p * plane]. `whole`: all these pixels and
@@ -97,19 +109,23 @@ ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, co
                           int64_t from, int64_t to, float *out, int64_t panel, int64_t plane) {
     for (int64_t c = from; c < to; c += LANES) {
         vec field[POINTS];
-        for (int i = 0; i < side; i++)
-            for (int j = 0; j < side; j++) {
-                int64_t row = top + i, column = left + j;
+        float *at = out + c / PANEL * panel + c % PANEL;
+        EACH(j, side) {
+            vec pixels[TILE], t[TILE];
+            EACH(i, side) {
+                const int64_t row = top + i, column = left + j;
                 const int there = whole || (row >= 0 && row < s.h && column >= 0 && column < s.w && c < s.c);
                 const float *p = x + (there ? (row * s.w + column) * s.pitch + c : 0);
-                field[i * TILE + j] = whole ? load(p) : there ? load_some(p, s.c - c) : (vec){0};
+                pixels[i] = whole ? load(p) : there ? load_some(p, s.c - c) : (vec){0};
             }
-        if (side == TILE)
-            BOTH_WAYS(of_input, field, TILE, TILE, TILE);
-        else
-            BOTH_WAYS(at_points, field, STEP, TILE, STEP);
-        float *at = out + c / PANEL * panel + c % PANEL;
-        for (int p = 0; p < POINTS; p++) store(at + p * plane, field[p]);
+            to_points(pixels, t, side);
+            EACH(i, TILE) field[i * TILE + j] = t[i];
+        }
+        EACH(i, TILE) {
+            vec t[TILE];
+            to_points(field + i * TILE, t, side);
+            EACH(j, TILE) store(at + (i * TILE + j) * plane, t[j]);
+        }
     }
 }
 
@@ -161,18 +177,22 @@ static void filters_of_lanes(Filters f, int64_t r, int64_t from, int64_t to, flo
         }
     for (int64_t k = from; k < to; k++, u += PANEL) {
         vec field[POINTS];
-        for (int tap = 0; tap < TAPS; tap++) {
-            vec *one = field + tap / FILTER * TILE + tap % FILTER;
-            if (f.backward) {
+        EACH(j, FILTER) {
+            vec taps[FILTER], t[TILE];
+            EACH(i, FILTER) {
+                const int tap = i * FILTER + j;
                 const float *at = f.w + (k * TAPS + TAPS - 1 - tap) * f.i + r;
-                *one = load_some(at, f.i - r);
-                __builtin_prefetch(at + FILTERS_AHEAD * TAPS * f.i, 0, 2);
-            } else {
-                *one = turned[tap][k - from];
+                taps[i] = f.backward ? load_some(at, f.i - r) : turned[tap][k - from];
+                if (f.backward) __builtin_prefetch(at + FILTERS_AHEAD * TAPS * f.i, 0, 2);
             }
+            at_points(taps, t, FILTER);
+            EACH(i, TILE) field[i * TILE + j] = t[i];
         }
-        BOTH_WAYS(at_points, field, FILTER, TILE, FILTER);
-        for (int p = 0; p < POINTS; p++) store(u + p * plane, field[p]);
+        EACH(i, TILE) {
+            vec t[TILE];
+            at_points(field + i * TILE, t, FILTER);
+            EACH(j, TILE) store(u + (i * TILE + j) * plane, t[j]);
+        }
     }
 }
 
@@ -245,15 +265,18 @@ static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t 
             const int64_t k = c - from;
             const float *panel = m + k / PANEL * POINTS * products_plane(g) + t * PANEL + k % PANEL;
             vec field[POINTS];
-            for (int p = 0; p < POINTS; p++) field[p] = load(panel + p * products_plane(g));
-            BOTH_WAYS(from_points, field, TILE, STEP, STEP);
+            columns_out(panel, products_plane(g), field, STEP);
             const vec added = bias ? load_some(bias + c, g->to_c - c) : (vec){0};
-            for (int64_t a = 0; a < STEP && top + a < g->to_h; a++)
-                for (int64_t b = 0; b < STEP && left + b < g->to_w; b++) {
-                    const vec one = field[a * TILE + b] + added;
-                    put(y + ((image * g->to_h + top + a) * g->to_w + left + b) * pitch_of_y + c,
-                        g->relu ? where_positive(one, one) : one, g->to_c - c, past);
+            for (int64_t a = 0; a < STEP && top + a < g->to_h; a++) {
+                vec row[STEP];
+                from_points(field + a * TILE, row, STEP);
+                EACH(b, STEP) {
+                    const vec one = row[b] + added;
+                    if (left + b < g->to_w)
+                        put(y + ((image * g->to_h + top + a) * g->to_w + left + b) * pitch_of_y + c,
+                            g->relu ? where_positive(one, one) : one, g->to_c - c, past);
                 }
+            }
         }
     }
 }
@@ -378,10 +401,12 @@ int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (x_floats(g) + POI
 /* Writes LANES channels, from c on, of filter o of dw, from its sums of these channels at s + point * plane. */
 ALWAYS void filter_out(const Geometry *g, const float *s, int64_t o, int64_t c, float *dw) {
     vec field[POINTS];
-    for (int p = 0; p < POINTS; p++) field[p] = load(s + p * sums_plane(g));
-    BOTH_WAYS(from_points, field, TILE, FILTER, FILTER);
-    for (int tap = 0; tap < TAPS; tap++)
-        store_some(dw + (o * TAPS + tap) * g->c + c, field[tap / FILTER * TILE + tap % FILTER], g->c - c);
+    columns_out(s, sums_plane(g), field, FILTER);
+    EACH(i, FILTER) {
+        vec row[FILTER];
+        from_points(field + i * TILE, row, FILTER);
+        EACH(j, FILTER) store_some(dw + (o * TAPS + i * FILTER + j) * g->c + c, row[j], g->c - c);
+    }
 }
 
 /* The products at a point of up to HIGH filters, from `begin` on, with up to WIDE panels of channels, from panel `one` on:
