@@ -23,9 +23,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from minidnn import cpuinfo
@@ -48,7 +48,6 @@ class Sources:
     options:  the compiler's options for this CPU, with this environment; or for a level of x86-64
     levels:   the levels for which a wheel brings the library, and that this environment permits, the best first
     check:    (the files, a freshly compiled library): raises NotCompiled if the library lacks something
-    more:     {a file's name: further options for it}
     ends:     how the names of the files end: ".cpp" for C++
     libraries: the linker's options, behind the files
     """
@@ -58,7 +57,6 @@ class Sources:
     options: Callable[[str | None], tuple[str, ...]]
     levels: Callable[[], Sequence[str]]
     check: Callable[[Sequence[Path], ctypes.CDLL], None] = lambda files, library: None
-    more: Mapping[str, Sequence[str]] = field(default_factory=dict)
     ends: str = ".c"
     libraries: Sequence[str] = ("-lm",)
 
@@ -99,8 +97,7 @@ class Sources:
     def _key(self, level: str | None, instructions: str) -> str:
         files = sorted([*self.files, *self.folder.glob("*.h")])
         texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
-        more = (option for name in self.more for option in (name, *self.more[name]))
-        parts = [*texts, *self.options(level), *more, platform.machine(), instructions]
+        parts = [*texts, *self.options(level), platform.machine(), instructions]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def _kept(self, path: Path) -> ctypes.CDLL:
@@ -148,7 +145,7 @@ class Sources:
         objects = [to.with_name(f"{source.stem}.o") for source in self.files]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for done in [
-                pool.submit(self._run, [*command, *self.more.get(source.name, ()), "-c", "-o", str(made), str(source)])
+                pool.submit(self._run, [*command, "-c", "-o", str(made), str(source)])
                 for source, made in zip(self.files, objects, strict=True)
             ]:
                 done.result()

@@ -59,7 +59,7 @@ ALWAYS void place(const Line *l, Axis rows, Part r, int64_t row, Axis columns, P
             const int64_t tap = (rows.first + k * rows.step) * l->kernel_w + columns.first + j * columns.step;
             const float *x = l->x + (down * l->w + right) * l->c + c, *w = l->filter + tap * l->pitch + c;
             for (int v = 0; v < many; v++)
-                sum[v] += load_some(x + v * LANES, lanes) * load_some(w + v * LANES, lanes);
+                sum[v] = fused(load_some(x + v * LANES, lanes), load_some(w + v * LANES, lanes), sum[v]);
         }
     for (int v = 0; v < many; v++) finished(l, columns, i, sum[v], c + v * LANES, lanes);
 }
@@ -91,7 +91,7 @@ ALWAYS void tile_of(const Line *l, const Tile *at, Axis columns, int64_t i, cons
                     __builtin_prefetch(at->pixel[k][u] + c + v * LANES + at->ahead, 0, NEAR);
                 _Pragma("GCC unroll 4") for (int t = 0; t < TILE; t++) {
                     const int j = u - t * stride;
-                    if (j >= 0 && j < count) sum[t][v] += x * w[j][v];
+                    if (j >= 0 && j < count) sum[t][v] = fused(x, w[j][v], sum[t][v]);
                 }
             }
     }

@@ -45,7 +45,7 @@ ALWAYS void add_places(const Geometry *g, const Adding *l, const Meeting *at, in
                 if (fresh && r >= rows - stride && u < stride * tile) __builtin_prefetch(pixel + l->ahead, 0, NEAR);
                 _Pragma("GCC unroll 4") for (int t = 0; t < tile; t++) {
                     const int n = u - t * stride;
-                    if (n >= 0 && n < count) tap[r][n][v] += x * d[t][v];
+                    if (n >= 0 && n < count) tap[r][n][v] = fused(x, d[t][v], tap[r][n][v]);
                 }
             }
     float *to = l->sum + (k * g->kernel_w + j) * pitch(g) + c;

@@ -87,7 +87,7 @@ QUICK_VALUE(swish) {
 QUICK_SLOPE(swish) {
     vec rest;
     const vec v = up_to(k[0] * x, 100), s = logistic_of(v, &rest);
-    return s + v * s * rest;
+    return fused(v * s, rest, s);
 }
 
 QUICK_VALUE(gelu) {
@@ -98,11 +98,11 @@ QUICK_VALUE(gelu) {
 QUICK_SLOPE(gelu) {
     vec density, integral;
     normal_of(x, &density, &integral);
-    return integral + up_to(x, 40) * density;
+    return fused(up_to(x, 40), density, integral);
 }
 
 /* GELU's other form, 0.5 x (1 + tanh(v / 2)), which is x / (1 + e^-v). */
-ALWAYS vec bent(vec x) { return 1.5957691216057308f * (x + 0.044715f * x * x * x); }
+ALWAYS vec bent(vec x) { return 1.5957691216057308f * fused(0.044715f * x * x, x, x); }
 QUICK_VALUE(gelu_tanh) {
     vec rest;
     return x * logistic_of(bent(x), &rest);
@@ -110,5 +110,5 @@ QUICK_VALUE(gelu_tanh) {
 QUICK_SLOPE(gelu_tanh) {
     vec rest;
     const vec v = up_to(x, 40), s = logistic_of(bent(v), &rest);
-    return s + v * s * rest * 1.5957691216057308f * (1 + 0.134145f * v * v);
+    return fused(v * s * rest * 1.5957691216057308f, fused(0.134145f * v, v, each(1)), s);
 }

@@ -121,13 +121,13 @@ ALWAYS void add_moments(Space s, const float *x, int64_t at, int64_t k, int64_t 
     __builtin_prefetch(x + at + AHEAD);
     const vec away = load_some(x + at, n) - load_some(x + k, n);
     store(s.sum + k, load(s.sum + k) + away);
-    store(s.product + k, load(s.product + k) + away * away);
+    store(s.product + k, fused(away, away, load(s.product + k)));
 }
 ALWAYS void add_run_moments(Sums *sum, Sums *square, const float *x, int64_t at, int j, int64_t n) {
     __builtin_prefetch(x + at + AHEAD);
     const vec away = there(load_some(x + at, n) - each(*x), n);
     sum->of[j] += away;
-    square->of[j] += away * away;
+    square->of[j] = fused(away, away, square->of[j]);
 }
 
 static void moments(const Pass *p, int64_t n, int64_t piece, int64_t k) {
@@ -222,7 +222,7 @@ ALWAYS void add_slopes(Space s, const float *shift, const float *x, const float 
     __builtin_prefetch(dy + at + AHEAD);
     const vec d = load_some(dy + at, n);
     store(s.sum + k, load(s.sum + k) + d);
-    store(s.product + k, load(s.product + k) + d * (load_some(x + at, n) - load(shift + k)));
+    store(s.product + k, fused(d, load_some(x + at, n) - load(shift + k), load(s.product + k)));
 }
 ALWAYS void add_run_slopes(Sums *sum, Sums *product, vec shift, const float *x, const float *dy, int64_t at, int j,
                            int64_t n) {
@@ -281,7 +281,7 @@ static void by_slopes(const Pass *p, int64_t n) {
 }
 
 ALWAYS vec derivative(vec x, vec dy, vec shift, vec factor, vec slope, vec level) {
-    return fused(dy, factor, -level) - (x - shift) * slope;
+    return fused(shift - x, slope, fused(dy, factor, -level));
 }
 
 ALWAYS void set_derivatives(const Pass *p, Space s, const float *x, const float *dy, float *dx, int64_t at, int64_t k,

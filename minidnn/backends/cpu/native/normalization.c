@@ -76,7 +76,7 @@ ALWAYS void along(Pass p, int64_t from, int64_t to, Step step) {
 ALWAYS void moments(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = load_some(p.x + at, n) - load_some(p.first + k, n);
     store(p.sum + k, load(p.sum + k) + away);
-    store(p.product + k, load(p.product + k) + away * away);
+    store(p.product + k, fused(away, away, load(p.product + k)));
 }
 
 ALWAYS vec centred(Pass p, int64_t at, int64_t k, int64_t n) {
@@ -103,13 +103,13 @@ ALWAYS vec gradient(Pass p, vec away, int64_t at, int64_t k, int64_t n) {
 ALWAYS void slopes(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = centred(p, at, k, n), du = gradient(p, away, at, k, n);
     store(p.sum + k, load(p.sum + k) + du);
-    store(p.product + k, load(p.product + k) + du * away);
+    store(p.product + k, fused(du, away, load(p.product + k)));
 }
 
 /* dx = factor (du - mean(du) - (x - mean) mean(du (x - mean)) / (variance + eps)) */
 ALWAYS void differentiated(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = centred(p, at, k, n), du = gradient(p, away, at, k, n);
-    put(p.to + at, load(p.factor + k) * (du - load(p.bias + k) - away * load(p.slope + k)), n, p.past);
+    put(p.to + at, load(p.factor + k) * fused(-away, load(p.slope + k), du - load(p.bias + k)), n, p.past);
 }
 
 /* Applies a step to each piece. The sums begin at 0 and lie in `sums`, two rows per piece. */

@@ -32,6 +32,17 @@ ALWAYS void store_wide(float *p, wide v, int64_t n) {
 
 ALWAYS wide all(double v) { return (wide){0} + v; }
 
+/* a * b + c, rounded once if the CPU can (vector.h). */
+ALWAYS wide fused_wide(wide a, wide b, wide c) {
+#if defined(__AVX512F__)
+    return (wide)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif defined(__AVX__) && defined(__FMA__)
+    return (wide)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#else
+    return a * b + c;
+#endif
+}
+
 /* Lane by lane: a where all bits of `where` are set, b where none are. */
 ALWAYS wide pick(words where, wide a, wide b) { return (wide)(((words)a & where) | ((words)b & ~where)); }
 
@@ -42,7 +53,7 @@ ALWAYS wide bounded(wide v, double most) { return pick(v > most, all(most), pick
 /* c[0] + c[1] v + ... + c[n - 1] v^(n - 1) */
 ALWAYS wide polynomial(const int n, const double c[], wide v) {
     wide sum = all(c[n - 1]);
-    for (int k = n - 2; k >= 0; k--) sum = sum * v + c[k];
+    for (int k = n - 2; k >= 0; k--) sum = fused_wide(sum, v, all(c[k]));
     return sum;
 }
 
@@ -53,8 +64,8 @@ ALWAYS void exponent(wide v, wide *scale, wide *part) {
                                1. / 3628800}; /* of (e^r - 1) / r */
     const wide to_whole = all(6755399441055744.0); /* 1.5 * 2^52: adding a number to this rounds it to a whole one */
     v = bounded(v, 700);
-    const wide shifted = v * 1.4426950408889634 + to_whole, n = shifted - to_whole;
-    const wide r = v - n * 0.69314718036912382 - n * 1.9082149292705877e-10;
+    const wide shifted = fused_wide(v, all(1.4426950408889634), to_whole), n = shifted - to_whole;
+    const wide r = fused_wide(n, all(-1.9082149292705877e-10), fused_wide(n, all(-0.69314718036912382), v));
     *part = r * polynomial(10, c, r);
     *scale = (wide)(((words)shifted + 1023) << 52);
 }
@@ -63,14 +74,14 @@ ALWAYS void exponent(wide v, wide *scale, wide *part) {
 ALWAYS wide exponential(wide v) {
     wide scale, part;
     exponent(v, &scale, &part);
-    return pick(v < -700, all(0), scale * part + scale);
+    return pick(v < -700, all(0), fused_wide(scale, part, scale));
 }
 
 /* e^v - 1, with few units of relative error near 0, too. */
 ALWAYS wide exponential_less_one(wide v) {
     wide scale, part;
     exponent(v, &scale, &part);
-    return scale * part + (scale - 1);
+    return fused_wide(scale, part, scale - 1);
 }
 
 /* The natural logarithm: NaN below 0, -inf at 0. With v = 2^k m and m around 1, log m = 2 artanh((m - 1) / (m + 1)). */
@@ -80,7 +91,7 @@ ALWAYS wide logarithm(wide v) {
     const words k = ((words)v - root) >> 52;
     const wide m = (wide)((words)v - (k << 52)), s = (m - 1) / (m + 1);
     const wide whole = (wide)(k + (words)all(6755399441055744.0)) - 6755399441055744.0; /* k as doubles */
-    const wide found = whole * 0.69314718055994531 + s * polynomial(8, c, s * s);
+    const wide found = fused_wide(whole, all(0.69314718055994531), s * polynomial(8, c, s * s));
     const wide special = pick(v == 0, all(-INFINITY), pick(v < 0, all(NAN), v)); /* also inf, and NaN */
     return pick((v > 0) & (v < INFINITY), found, special);
 }

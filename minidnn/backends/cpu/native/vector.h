@@ -42,8 +42,8 @@ ALWAYS void stored_past(void) {
 #endif
 }
 
-/* a * b + c, rounded once if the CPU can. Left alone, a compiler chooses between one rounding and two by the code
- * around it. So this computes what has to be equal in two places. */
+/* a * b + c, rounded once if the CPU can. Nothing else is fused: a compiler that may do it chooses by the code around,
+ * copy by copy (sources.py). */
 ALWAYS vec fused(vec a, vec b, vec c) {
 #if defined(__AVX512F__)
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

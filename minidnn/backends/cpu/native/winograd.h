@@ -26,15 +26,13 @@ enum { GROUP = 4 * 16 }; /* channels of the result whose products are transforme
 static const float A[] = {1, 0.70710678118654752f, 0.5f, 0.35355339059327376f, 0.25f};
 static const float B[] = {1, 1.41421356237309505f, 2.0f, 2.82842712474619010f, 4.0f};
 
-/* The one-dimensional transforms. A two-dimensional one is one of them on the columns, then on the rows. Each rounding
- * is written down: a compiler would choose which of two products it fuses with their sum, copy by copy of the code. */
+/* The one-dimensional transforms. A two-dimensional one is one of them on the columns, then on the rows. */
 
-ALWAYS vec by(float factor, vec x) { return fused(x, factor - (vec){0}, (vec){0}); }
 ALWAYS vec plus_by(vec sum, float factor, vec x) { return fused(x, factor - (vec){0}, sum); }
 
 ALWAYS void of_input(const vec d[TILE], vec t[TILE]) { /* 6 -> 6, B^T */
-    const vec even_a = plus_by(d[4], -B[2], d[2]), odd_a = plus_by(by(-B[1], d[1]), A[1], d[3]);
-    const vec even_b = plus_by(d[4], -A[2], d[2]), odd_b = plus_by(by(-A[1], d[1]), B[1], d[3]);
+    const vec even_a = plus_by(d[4], -B[2], d[2]), odd_a = plus_by(-B[1] * d[1], A[1], d[3]);
+    const vec even_b = plus_by(d[4], -A[2], d[2]), odd_b = plus_by(-A[1] * d[1], B[1], d[3]);
     t[0] = plus_by(d[0], -2.5f, d[2]) + d[4];
     t[1] = even_a + odd_a;
     t[2] = even_a - odd_a;
@@ -46,7 +44,7 @@ ALWAYS void of_input(const vec d[TILE], vec t[TILE]) { /* 6 -> 6, B^T */
 /* The values at the six points of the polynomial with `count` coefficients g. This is G: count -> 6. */
 ALWAYS void at_points(const vec *g, vec t[TILE], const int count) {
     const float a = -2.0f / 3, b = 1.0f / 6;
-    vec even_a = by(a, g[0]), odd_a = by(a * A[1], g[1]), even_b = by(b, g[0]), odd_b = by(b * B[1], g[1]);
+    vec even_a = a * g[0], odd_a = a * A[1] * g[1], even_b = b * g[0], odd_b = b * B[1] * g[1];
     _Pragma("GCC unroll 4") for (int k = 2; k < count; k++) {
         if (k % 2) {
             odd_a = plus_by(odd_a, a * A[k], g[k]);
@@ -71,7 +69,7 @@ ALWAYS void from_points(const vec m[TILE], vec *y, const int count) {
     y[0] = m[0] + (sum_a + sum_b);
     _Pragma("GCC unroll 8") for (int k = 1; k < count; k++) {
         const vec of_a = k % 2 ? difference_a : sum_a, of_b = k % 2 ? difference_b : sum_b;
-        const vec sum = plus_by(by(B[k], of_b), A[k], of_a);
+        const vec sum = plus_by(B[k] * of_b, A[k], of_a);
         y[k] = k == count - 1 ? sum + m[5] : sum;
     }
 }
