@@ -17,10 +17,10 @@ from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
 from minidnn.files import cache
 
 SOURCES = Path(__file__).parent / "kernels"
-OPTIONS = ("--std=c++17", "-lineinfo")
+# The sources say which products are fused with sums (__fmaf_rn), as the cpu's do (backends/cpu/native/sources.py). So
+# no bit depends on the copy of the code that runs, and updates leave the bits that they leave on the cpu.
+OPTIONS = ("--std=c++17", "--fmad=false", "-lineinfo")
 KEPT = "kernels are compiled anew at each start"  # where they cannot be kept
-# Updates round each operation, as they do on the cpu (backends/cpu/native/sources.py): so both leave the same bits.
-ROUNDED = {"rules": ("--fmad=false",)}  # update.cu says so for each operation
 
 
 def source_names() -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _arguments(source: str, storage: str, arch: int) -> tuple[str, str, dict[str
 
 
 def _options(source: str, storage: str) -> tuple[str, ...]:
-    return (*OPTIONS, *ROUNDED.get(source, ()), *storage_options(storage))
+    return (*OPTIONS, *storage_options(storage))
 
 
 def storage_options(storage: str) -> tuple[str, ...]:

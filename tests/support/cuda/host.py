@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from minidnn import cpuinfo
 from minidnn.backends import cuda, layout
 from minidnn.backends.cuda import tensor_cores
 from minidnn.backends.cuda.compile import storage_options
@@ -42,6 +43,7 @@ FLAGS = [
     *("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-gnu-unique"),
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare"),
     *("-Wno-unused-function", "-Wno-unused-variable"),
+    *(["-mfma"] if cpuinfo.runs("x86-64-v3") else []),  # __fmaf_rn is one instruction, and no call of a function
 ]
 SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 

@@ -60,7 +60,7 @@ __device__ inline void accumulate(Shared& s, bool turned, Rows<const T> b, int f
             for (int c = 0; c < COLUMNS; c++) {
                 float w = s.rows[j][me.column + c * SIDE];
 #pragma unroll
-                for (int i = 0; i < EACH; i++) sums[i][c] += x[i] * w;
+                for (int i = 0; i < EACH; i++) sums[i][c] = __fmaf_rn(x[i], w, sums[i][c]);
             }
         }
         __syncthreads();

@@ -33,8 +33,8 @@ __device__ inline void affine(const T* x, const F* f, const B* b, T* y, int64 n,
     for (int64 i = first(); i < n; i += step()) {
         int64 at = place(g, i).at;
         float v = load(x, i);
-        if (FACTOR) v = __fmul_rn(v, load(f, at));
-        if (CONSTANT) v = __fadd_rn(v, load(b, at));
+        if (FACTOR) v *= load(f, at);
+        if (CONSTANT) v += load(b, at);
         store(y, i, v);
     }
 }

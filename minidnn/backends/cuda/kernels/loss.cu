@@ -268,10 +268,10 @@ extern "C" __global__ void objective(const float* a, const float* b, const float
                                      int goes_on, float wa, float wb, float wc, float wd) {
     if (first() != 0) return;
     float total = goes_on ? out[0] : 0;
-    total = __fadd_rn(total, __fmul_rn(wa, a[0]));
-    if (n > 1) total = __fadd_rn(total, __fmul_rn(wb, b[0]));
-    if (n > 2) total = __fadd_rn(total, __fmul_rn(wc, c[0]));
-    if (n > 3) total = __fadd_rn(total, __fmul_rn(wd, d[0]));
+    total += wa * a[0];
+    if (n > 1) total += wb * b[0];
+    if (n > 2) total += wc * c[0];
+    if (n > 3) total += wd * d[0];
     out[0] = total;
 }
 

@@ -9,7 +9,7 @@
 __device__ inline void add(const float* end, const T* x, float* y, int merged, int64 n) {
     for (int64 i = first(); i < n; i += step()) {
         float found = load(x, i);
-        for (int k = 1; k <= merged; k++) found = __fadd_rn((end - k * n)[i], found);
+        for (int k = 1; k <= merged; k++) found = (end - k * n)[i] + found;
         y[i] = found;
     }
 }
@@ -55,7 +55,7 @@ extern "C" __global__ void merge(const T* rows, float* shard, int ranks, int64 o
                 if (!adds) continue;
                 adds = rank >> d & 1;
                 if (adds)
-                    found = __fadd_rn(waiting[d], found);
+                    found = waiting[d] + found;
                 else
                     waiting[d] = found;
             }
@@ -64,7 +64,7 @@ extern "C" __global__ void merge(const T* rows, float* shard, int ranks, int64 o
 #pragma unroll
         for (int d = 0; d < DIGITS; d++) {
             if (!(ranks >> d & 1)) continue;
-            sum = begun ? __fadd_rn(waiting[d], sum) : waiting[d];
+            sum = begun ? waiting[d] + sum : waiting[d];
             begun = true;
         }
         shard[i] = i < own ? sum : 0.0f;

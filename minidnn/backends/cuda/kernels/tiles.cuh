@@ -36,6 +36,6 @@ __device__ inline void multiply_add(const Slice& a, const Slice& b, float (&sum)
 #pragma unroll
         for (int i = 0; i < EACH; i++)
 #pragma unroll
-            for (int j = 0; j < EACH; j++) sum[i][j] += x[i] * w[j];
+            for (int j = 0; j < EACH; j++) sum[i][j] = __fmaf_rn(x[i], w[j], sum[i][j]);
     }
 }

@@ -2,24 +2,23 @@
 
 #include "multi_tensor.cuh"
 
-// The order of operations is Caffe's, as in the cpu backend. Each operation is rounded: a fused multiply-add would
-// round only once.
+// The order of operations is Caffe's, as in the cpu backend.
 struct Sgd {
     float scale, step, decay, momentum;
     int lasso;
 
     __device__ float gradient(float w, float dw) const {
-        float g = __fmul_rn(dw, scale);
+        float g = dw * scale;
         if (decay != 0) {
             float sign = w > 0 ? 1.0f : w < 0 ? -1.0f : w;  // 0 and NaN stay as they are
-            g = __fadd_rn(g, __fmul_rn(lasso ? sign : w, decay));
+            g += (lasso ? sign : w) * decay;
         }
-        return __fmul_rn(g, step);
+        return g * step;
     }
     template <bool MOMENTUM>
     __device__ void step_of(float& w, float dw, float& h) const {
-        h = MOMENTUM ? __fadd_rn(__fmul_rn(h, momentum), gradient(w, dw)) : gradient(w, dw);
-        w = __fsub_rn(w, h);
+        h = MOMENTUM ? h * momentum + gradient(w, dw) : gradient(w, dw);
+        w -= h;
     }
 };
 
@@ -68,9 +67,9 @@ template <bool MOMENTUM>
 __device__ inline void update_multi_tensor(const Updates& of, int count, int pieces, const float* rate, const float* objective,
                                    const float* clip, int clipped, float scale, float momentum, int lasso) {
     if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0]))) return;
-    float factor = clipped ? __fmul_rn(clip[0], scale) : scale;
+    float factor = clipped ? clip[0] * scale : scale;
     each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
-        Sgd sgd{factor, __fmul_rn(rate[0], of.lr_mult[k]), of.decay[k], momentum, lasso};
+        Sgd sgd{factor, rate[0] * of.lr_mult[k], of.decay[k], momentum, lasso};
         if (of.wide[k]) update<MOMENTUM>(sgd, of.w[k], (const float*)of.dw[k], of.h[k], begin, end);
         else update<MOMENTUM>(sgd, of.w[k], (const T*)of.dw[k], of.h[k], begin, end);
     });
