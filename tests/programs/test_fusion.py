@@ -19,7 +19,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program, Role
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import KINDS, as_cuda, fused, kinds, pooling, sums
+from minidnn.programs.fusion import KINDS, as_cuda, fused, kinds, normalization, pooling, sums
 from minidnn.programs.spec import TrainSpec
 from minidnn.training.session import Session
 from minidnn.zoo import load
@@ -254,8 +254,8 @@ def fuses_to(layers, found, values=lambda x: x) -> None:
             + norm("e", "f", "bm") + scale("f", "g", "stretch")
             + "- {name: sum, type: Eltwise, bottom: [c, g], top: s}\n" + relu("s", "x"),
             [
-                "bn.moments", "bn+scale.forward", "bm.moments", "bm+stretch.forward",
-                "sum+relu.forward", "stretch+bm.backward", "scale+bn.backward",
+                "bn.moments", "bn+scale.forward", "bm.moments", "bm+stretch+sum+relu.forward",
+                "stretch+bm.backward", "scale+bn.backward",
             ],
         ),
         "dropout behind": (ALL + "- {name: drop, type: Dropout, bottom: x, top: x}\n", ONCE),
@@ -558,6 +558,102 @@ def eltwise(more: str, *bottoms: str) -> str:
 )  # fmt: skip
 def test_what_is_fused_of_a_residual_block(layers, found):
     fuses_to(layers, found)
+
+
+SHORTCUT = conv("short", "data", "s", BIASLESS)
+ADDED = SHORTCUT + NORMALIZED + plus("s", "c", "t") + relu("t", "x")
+FORKED = SHORTCUT + NORMALIZED + plus("s", "c", "t") + relu("t", "u")
+SLOPE = ", relu_param: {negative_slope: 0.1}"
+TOGETHER = ["bn.moments", "bn+scale+t_sum+relu.forward", "scale+bn.backward"]
+
+
+def test_a_batch_norm_its_scale_a_sum_and_its_relu_become_two_ops_forward():
+    before = program(ADDED)
+    after, apart = fused(before, every), {op.name: op for op in before.ops}
+    moments, forward, backward = (op for op in after.ops if op.name in TOGETHER)
+    assert names(before) == TOGETHER and (forward.kind, forward.layer) == (
+        "batch_norm.normalize_scale_add_relu", "scale",
+    )  # fmt: skip
+    (x, shortcut, *_), (y,) = forward.reads, forward.writes
+    assert forward.reads[2:] == (*moments.writes, *apart["scale.forward"].reads[1:])
+    assert (x, shortcut, y) == (*moments.reads, *apart["short.forward"].writes, *apart["relu.forward"].writes)
+    assert forward.inplace == ((x, y), (shortcut, y)) and forward.attrs == apart["bn.forward"].attrs
+    assert moments.flops + forward.flops == sum(apart[f"{of}.forward"].flops for of in ("bn", "scale", "t_sum", "relu"))
+    assert (backward.kind, backward.reads[-1]) == ("batch_norm.backward_scale", *apart["relu.backward"].writes)
+    assert {t.name for t in before.tensors} - {t.name for t in after.tensors} == {
+        "bn.y", "scale.y", "t_sum.y", "bn.y.grad",
+    }  # fmt: skip
+    (inference,) = (op for op in fused(program(ADDED, "TEST"), every).ops if op.kind in KINDS)
+    assert (inference.kind, inference.inplace) == ("batch_norm.inference_scale_add_relu", forward.inplace)
+    assert names(before, as_cuda) == TOGETHER
+
+
+def test_a_sum_that_no_kernel_adds_to_a_batch_norm_stays_with_its_relu():
+    apart = ["bn.moments", "bn+scale.forward", "t_sum+relu.forward", "scale+bn.backward"]
+    for phase, found in (("TRAIN", apart), ("TEST", apart[1:3])):
+        after = fused(program(ADDED, phase), lambda op: op.kind not in normalization.JOINED)
+        assert [op.name for op in after.ops if op.kind in KINDS] == found
+
+
+@pytest.mark.parametrize(
+    ("layers", "joins"),
+    {
+        "the shortcut second": (ADDED.replace("[s, c]", "[c, s]"), True),
+        "in place": (
+            SHORTCUT + conv("conv", "data", "a", BIASLESS) + norm("a", "a") + scale("a", "a")
+            + plus("s", "a", "t") + relu("t", "t") + relu("t", "x", name="again"), True,
+        ),
+        "a frozen gamma": (ADDED.replace("true}}\n", "true}" + FROZEN.format(0, 1)), True),
+        "a fork behind": (FORKED + fork("p", "q", of="u"), True),
+        "the shortcut is later": (NORMALIZED + SHORTCUT + plus("s", "c", "t") + relu("t", "x"), False),
+        "coefficients": (ADDED.replace("top: t}", "top: t, eltwise_param: {coeff: [1, 2]}}"), False),
+        "a maximum": (ADDED.replace("top: t}", "top: t, eltwise_param: {operation: MAX}}"), False),
+        "three": (ADDED.replace("[s, c]", "[s, c, s]"), False),
+        "itself": (ADDED.replace("[s, c]", "[c, c]"), False),
+        "the scaled is read": (FORKED + plus("u", "c", "x"), False),
+        "the sum is read": (FORKED + plus("u", "t", "x"), False),
+        "a slope": (SHORTCUT + NORMALIZED + plus("s", "c", "t") + relu("t", "x", SLOPE), False),
+        "no relu": (SHORTCUT + NORMALIZED + plus("s", "c", "x"), False),
+    }.values(),
+)  # fmt: skip
+def test_which_sums_join_a_batch_norm(layers, joins):
+    (found,) = (name for name in names(program(layers)) if name.startswith("bn+scale"))
+    assert ("sum" in found) == joins
+    fuses_to(layers, names(program(layers)), lambda x: x**2)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_of_a_batch_norm_and_a_sum_every_bit_is_the_same(device):
+    """Also of zeros and of what is not finite."""
+    device, m = fusing(device), cpu_ops.Maker(6)
+
+    def computed(kind, *reads, a):
+        e = m.example(kind, list(reads), [reads[0].shape], a)
+        (got,) = cpu_ops.run(device, e, device.algorithms(e.op)[0])
+        return np.where(np.isnan(got), np.float32(np.nan), got)  # all NaN alike: their signs and payloads may differ
+
+    for c in (3, 8, 21):
+        x, shortcut, a = m.normal(3, c, 7, 5), m.normal(3, c, 7, 5), cpu_ops.attrs(eps=1e-5)
+        shortcut[0, 0, 0, :3], x[1, 1, 1, :3] = (np.nan, np.inf, -0.0), (np.inf, -np.inf, 0)
+        channels = [m.normal(c), m.normal(c) ** 2, m.normal(c), m.normal(c)]
+        running = [*channels[:2], np.float32([2.5]), *channels[2:]]
+        plain = cpu_ops.attrs(operation="SUM", coeff=(1.0, 1.0), index=None)
+        for what, given in (("normalize", channels), ("inference", running)):
+            u = computed(f"batch_norm.{what}_scale", x, *given, a=a)
+            want = computed("eltwise.forward_relu", shortcut, u, a=plain)
+            got = computed(f"batch_norm.{what}_scale_add_relu", x, shortcut, *given, a=a)
+            assert got.tobytes() == want.tobytes() and (got > 0).any() and (got == 0).any()
+
+
+@pytest.mark.parametrize("policy", ["baseline:m", "liveness:m", "sqrt_n:m", "vdnn_all:m"])
+def test_a_shortcut_that_joins_a_batch_norm_does_not_raise_resnet18_s_peak(policy):
+    net, peaks = load("resnet18", 8), []
+    for fuses in (lambda op: op.kind not in normalization.JOINED, every):
+        made = programs(net, SPEC, ("TRAIN", "TEST"), fuses=fuses)
+        schedules = arrange(list(made.values()), policy, profile("titan_x")).schedules
+        peaks.append([schedules[phase].live_peak for phase in made])
+    assert all(after <= before for before, after in zip(*peaks, strict=True))
 
 
 def test_of_a_residual_block_only_what_the_device_has_is_fused():

@@ -1,4 +1,5 @@
-"""BatchNorm and Scale (kernels/normalization.cu), alone and fused, with the ReLU behind them or without it.
+"""BatchNorm and Scale (kernels/normalization.cu), alone and fused, with the ReLU behind them or without it, or with a
+residual block's sum and its ReLU.
 
 BatchNorm reads x twice: once for its statistics, which are merged as means and squared deviations, and once to
 normalize it. Each pass over x is an op of its own in parts of the batch (memory/parts/passes.py), by the same kernels.
@@ -32,6 +33,7 @@ from minidnn.backends.layout import channels_last
 from minidnn.program import Op, Tensor
 
 BEHIND = ("", "_scale", "_scale_relu")  # the ops that are fused with a BatchNorm (programs/fusion/normalization.py)
+JOIN = "_scale_add_relu"  # and these in forward
 NORMS = 72  # most BatchNorms whose running statistics one launch updates
 WIDE = 16  # bytes of a thread's channels, which move at once
 PARTS = 240  # most parts of a batch that one launch merges
@@ -50,8 +52,8 @@ def _mapping(x: Tensor) -> Columns:
 
 
 def _behind(op: Op) -> str:
-    """The part of the kernels' names for the ops that are fused with the BatchNorm: "_scale", "_scale_relu" or ""."""
-    return next(behind for behind in reversed(BEHIND) if op.kind.endswith(behind))
+    """The part of the kernels' names for the ops that are fused with the BatchNorm: one of BEHIND, or JOIN."""
+    return next(behind for behind in (JOIN, *reversed(BEHIND)) if op.kind.endswith(behind))
 
 
 def batch_norm_forward(op: Op) -> list[Recipe]:
@@ -80,7 +82,7 @@ def batch_norm_merge(op: Op) -> list[Recipe]:
 
 
 def batch_norm_normalize(op: Op) -> list[Recipe]:
-    """One recipe for x mean variance (gamma beta) -> y, which may have the bytes of x."""
+    """One recipe for x (shortcut) mean variance (gamma beta) -> y, which may have the bytes of x or of the shortcut."""
     return [plain(_normalize(op, *(Read(i) for i in range(len(op.reads))), Write(0)))]
 
 
@@ -98,7 +100,7 @@ def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Lau
 
 
 def _normalize(op: Op, *tensors: Pointer) -> Launch:
-    """`tensors`: x, mean, variance, and gamma and beta if they are fused; then y."""
+    """`tensors`: x, the shortcut if there is one, mean, variance, and gamma and beta if they are fused; then y."""
     g = _mapping(op.reads[0])
     arguments = *tensors, np.float32(op.attrs.eps), *g.arguments
     return _launch(f"normalize{_behind(op)}_{g.vector}", *arguments, grid=g.grid)
@@ -185,7 +187,7 @@ def batch_norm_keep(op: Op) -> list[Recipe]:
 
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
-    """One recipe for x mean_sum variance_sum factor (gamma beta) -> y."""
+    """One recipe for x (shortcut) mean_sum variance_sum factor (gamma beta) -> y, as batch_norm_normalize."""
     g = _mapping(op.reads[0])
     arguments = *(Read(i) for i in range(len(op.reads))), Write(0), np.float32(op.attrs.eps), *g.arguments
     return [plain(_launch(f"inference{_behind(op)}_{g.vector}", *arguments, grid=g.grid))]
@@ -228,11 +230,11 @@ KINDS = {
     "batch_norm.forward": batch_norm_forward,
     "batch_norm.moments": batch_norm_moments,
     **{f"batch_norm.merge_{what}": batch_norm_merge for what in ("moments", "sums")},
-    **{f"batch_norm.normalize{behind}": batch_norm_normalize for behind in BEHIND},
+    **{f"batch_norm.normalize{behind}": batch_norm_normalize for behind in (*BEHIND, JOIN)},
     **{f"batch_norm.backward{behind}": batch_norm_backward for behind in BEHIND},
     **{f"batch_norm.backward_sums{behind}": batch_norm_backward_sums for behind in BEHIND},
     **{f"batch_norm.backward_data{behind}": batch_norm_backward_data for behind in BEHIND},
-    **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
+    **{f"batch_norm.inference{behind}": batch_norm_inference for behind in (*BEHIND, JOIN)},
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.keep": batch_norm_keep,
     "batch_norm.statistics_multi_tensor": batch_norm_statistics,

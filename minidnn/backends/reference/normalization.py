@@ -137,7 +137,7 @@ def scale_backward_data(a, reads, writes):
     dx[...] = dy * per_channel(gamma, dy)
 
 
-# ---- BatchNorm with Scale, and perhaps ReLU (programs/fusion/normalization.py)
+# ---- BatchNorm with Scale, and perhaps a sum, and ReLU (programs/fusion/normalization.py)
 
 
 def batch_norm_normalize_scale(a, reads, writes):
@@ -153,6 +153,13 @@ def batch_norm_normalize_scale_relu(a, reads, writes):
     writes[0][...] = rectified(writes[0])
 
 
+def batch_norm_normalize_scale_add_relu(a, reads, writes):
+    """x shortcut mean variance gamma beta -> y, where y = ReLU(... + shortcut)."""
+    x, shortcut, *given = reads
+    batch_norm_normalize_scale(a, [x, *given], [u := np.empty_like(x)])  # y may be the shortcut
+    writes[0][...] = rectified(u + shortcut)
+
+
 def batch_norm_inference_scale(a, reads, writes):
     """x mean_sum variance_sum factor gamma beta -> y."""
     *given, gamma, beta = reads
@@ -164,6 +171,13 @@ def batch_norm_inference_scale_relu(a, reads, writes):
     """x mean_sum variance_sum factor gamma beta -> y, where y = ReLU(...)."""
     batch_norm_inference_scale(a, reads, writes)
     writes[0][...] = rectified(writes[0])
+
+
+def batch_norm_inference_scale_add_relu(a, reads, writes):
+    """x shortcut mean_sum variance_sum factor gamma beta -> y, where y = ReLU(... + shortcut)."""
+    x, shortcut, *given = reads
+    batch_norm_inference_scale(a, [x, *given], [u := np.empty_like(x)])
+    writes[0][...] = rectified(u + shortcut)
 
 
 def batch_norm_backward_scale(a, reads, writes):
@@ -221,6 +235,7 @@ KINDS = {
     "batch_norm.normalize": batch_norm_normalize,
     "batch_norm.normalize_scale": batch_norm_normalize_scale,
     "batch_norm.normalize_scale_relu": batch_norm_normalize_scale_relu,
+    "batch_norm.normalize_scale_add_relu": batch_norm_normalize_scale_add_relu,
     "batch_norm.backward": batch_norm_backward,
     "batch_norm.backward_scale": batch_norm_backward_scale,
     "batch_norm.backward_scale_relu": batch_norm_backward_scale_relu,
@@ -236,6 +251,7 @@ KINDS = {
     "batch_norm.inference": batch_norm_inference,
     "batch_norm.inference_scale": batch_norm_inference_scale,
     "batch_norm.inference_scale_relu": batch_norm_inference_scale_relu,
+    "batch_norm.inference_scale_add_relu": batch_norm_inference_scale_add_relu,
     "batch_norm.inference_backward": batch_norm_inference_backward,
     "scale.forward": scale_forward,
     "scale.backward_filter": scale_backward_filter,

@@ -41,7 +41,10 @@ _KINDS = {
     "wwr -> r": ("batch_norm.inference_backward",),
     "rwr -> r": ("prelu.backward_data",),
     "rrrrw -> r": ("row_norm.backward_data", "group_norm.backward"),
-    "rrw -> r": tuple(f"batch_norm.backward_data{b}" for b in BEHIND),
+    "rrw -> r": (
+        *(f"batch_norm.backward_data{b}" for b in BEHIND),
+        *(f"batch_norm.{what}_scale_add_relu" for what in ("normalize", "inference")),
+    ),
     "rrw -> m": tuple(f"batch_norm.backward_sums{b}" for b in BEHIND),
     "r -> m": ("batch_norm.moments",),
     "r -> s": (

@@ -1,7 +1,7 @@
 """Sums of tensors, with the ReLU behind them: where branches join, and where gradients meet.
 
 sum, then ReLU:    an Eltwise SUM and its ReLU become `eltwise.forward_relu`: x1 .. xn -> y. The ReLU must be the only
-                   reader of the sum.
+                   reader of the sum. (A sum of a BatchNorm's result and a shortcut is normalization.py's.)
 adds:              gradients that meet at a fork are added in pairs as they arrive. A row of such adds becomes one
                    `gradient.sum`: dx1 .. dxn -> dx.
 adds, then dReLU:  one add or a row, and the backward of the ReLU whose y forks, become `gradient.sum_relu`:
@@ -28,6 +28,16 @@ from minidnn.programs.fusion.group import Part, Uses, rectified_from_y, rectifie
 MOST = 4  # operands of a fused sum: a kernel reads them all at once
 FORWARD, SUM, BACKWARD = "eltwise.forward_relu", "gradient.sum", "gradient.sum_relu"
 KINDS = frozenset({FORWARD, SUM, BACKWARD})
+
+
+def adds_two(op: Op) -> bool:
+    """Whether the op is the plain sum of two bottoms."""
+    return (
+        op.kind == "eltwise.forward"
+        and op.attrs.operation == "SUM"
+        and op.attrs.coeff == (1, 1)
+        and len({*op.reads}) == 2
+    )
 
 
 def forward(program: Program, uses: Uses) -> Iterator[list[Part]]:

@@ -27,6 +27,8 @@ def examples() -> Iterator[Example]:
         reads, inplace = [x, *channels, dy], [(5, 0), (0, 0)]
         kind = f"batch_norm.backward_scale{relu}"
         yield m.example(kind, reads, [SHAPE, (c,), (c,)], attrs(eps=1e-5), inplace)
+    kind = "batch_norm.normalize_scale_add_relu"
+    yield m.example(kind, [x, y, *channels], [SHAPE], attrs(eps=1e-5), [(1, 0)])
     a = attrs(size=5, alpha=0.1, beta=0.75, k=1.0, region="ACROSS_CHANNELS", saved="x")
     yield m.example("lrn.forward", [x], [SHAPE], a)
     yield m.example("lrn.backward", [x, dy], [SHAPE], a)

@@ -160,6 +160,28 @@ def test_an_outlier_does_not_hide_the_rest(device, outlier, at):
     assert np.allclose(v, x.astype(np.float64).var((0, 2, 3)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("storage", ["float", "bf16", "fp16"])
+def test_a_shortcut_is_added_as_by_ops_apart(device, storage):
+    """In float32 every bit is that of the BatchNorm and then the sum with its ReLU. In 16 bits the result is rounded
+    once, so it is their float32 result, rounded."""
+    plain, seen = attrs(operation="SUM", coeff=(1.0, 1.0), index=None), 0
+    for e in every():
+        if not e.op.kind.endswith("_scale_add_relu"):
+            continue
+        narrowed, same = (e, e) if storage == "float" else stored(e, storage)
+        x, shortcut, *given = (same.data[t] for t in same.op.reads)
+        kind = e.op.kind.removesuffix("_add_relu")
+        apart = Maker(0).example(kind, [x, *given], [x.shape], e.op.attrs)
+        (u,) = run(device, apart, device.algorithms(apart.op)[0])
+        both = Maker(0).example("eltwise.forward_relu", [shortcut, u], [x.shape], plain)
+        (want,) = run(device, both, device.algorithms(both.op)[0])
+        on = device if storage == "float" else HostCuda(storage=storage)
+        (got,) = run(on, narrowed, on.algorithms(narrowed.op)[0])
+        assert got.tobytes() == (want if storage == "float" else narrow(want, storage)).tobytes(), e.name
+        seen += 1
+    assert seen > 40
+
+
 # ---- losses
 
 
@@ -371,6 +393,7 @@ STORED = {  # kind -> the reads and the writes that are
     **{f"batch_norm.backward_sums{behind}": ([0, 1], []) for behind in ("", "_scale", "_scale_relu")},
     **{f"batch_norm.backward_data{behind}": ([0, 1], [0]) for behind in ("", "_scale", "_scale_relu")},
     **{f"batch_norm.inference_scale{relu}": ([0], [0]) for relu in ("", "_relu")},
+    **{f"batch_norm.{what}_scale_add_relu": ([0, 1], [0]) for what in ("normalize", "inference")},
     "batch_norm.inference_backward": ([2], [0]),
     "softmax.forward": ([0], [0]),
     "softmax.backward": ([0, 1], [0]),

@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 
 from tests.support.op_examples import Example, Maker, attrs, slices, squared, summed
+from tests.support.op_examples.normalizations import joined
 
 COLUMNS = [
     (1, 1),
@@ -86,6 +87,7 @@ def sums(m: Maker) -> Iterator[Example]:
             yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
             reads = [x, mean, variance, factor, gamma, beta]
             yield m.example(f"batch_norm.inference_scale{relu}", reads, [shape], a, inplace=[(0, 0)])
+        yield from joined(m, x, [mean, variance], gamma, beta, a)
         wider = attrs(eps=1e-4, fraction=0.9, count=2 * count)
         for behind in ("", "_scale", "_scale_relu"):
             reads = [x, dy, mean, variance, *([gamma, beta] if behind else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -45,7 +45,8 @@ def normalizations(m: Maker) -> Iterator[Example]:
 
 
 def scaled(m: Maker) -> Iterator[Example]:
-    """More fused ops: a BatchNorm with the Scale after it, or with the Scale and the ReLU after it."""
+    """More fused ops: a BatchNorm with the Scale after it, or with the Scale and the ReLU after it, and perhaps a sum
+    between these."""
     for shape in [(3, 5, 6, 7), (2, 16, 5, 5), (7, 13), (2, 3, 4), (2, 64, 28, 28), (2000, 17)]:
         c, rows = shape[1], tuple(i for i in range(len(shape)) if i != 1)
         x, dy, gamma, beta = m.normal(*shape) + 1, m.normal(*shape), m.normal(c), m.normal(c)
@@ -59,6 +60,18 @@ def scaled(m: Maker) -> Iterator[Example]:
             yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
             reads = [x, m.normal(c), m.normal(c) ** 2 + 0.1, np.float32([2.5 if relu else 0]), gamma, beta]
             yield m.example(f"batch_norm.inference_scale{relu}", reads, [shape], a, [(0, 0)])
+        yield from joined(m, x, statistics, gamma, beta, a)
+
+
+def joined(
+    m: Maker, x: np.ndarray, statistics: Sequence[np.ndarray], gamma: np.ndarray, beta: np.ndarray, a
+) -> Iterator[Example]:
+    """A BatchNorm with the Scale, the sum with a shortcut and the ReLU after it, over x and over the shortcut."""
+    for over in (0, 1):
+        reads, note = [x, m.normal(*x.shape), *statistics, gamma, beta], f"over {over}"
+        yield m.example("batch_norm.normalize_scale_add_relu", reads, [x.shape], a, [(over, 0)], note=note)
+        reads.insert(4, np.float32([2.5 * over]))
+        yield m.example("batch_norm.inference_scale_add_relu", reads, [x.shape], a, [(over, 0)], note=note)
 
 
 def two_passes(m: Maker) -> Iterator[Example]:

@@ -1,4 +1,4 @@
-"""BatchNorm (normalization.c), alone or fused with the Scale and the ReLU after it (programs/fusion/).
+"""BatchNorm (normalization.c), alone or fused with the Scale, the sum and the ReLU after it (programs/fusion/).
 
 Each direction makes two passes over memory. Forward reads x twice and writes y; fused, each pass is an op of its own.
 The normalized x, which the gradient of Scale needs, is not stored: backward recomputes it from x, and also the sign of
@@ -22,6 +22,7 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
+Arguments = Callable[[list[int], list[int]], list[int]]  # from the addresses of reads and of writes
 HEIGHT = 128  # most rows of a piece, whose sums are float32
 SHARES = 8  # the number of pieces is a multiple of this, so that up to 8 threads have equal shares
 
@@ -65,12 +66,8 @@ def merge(native: Native, op: Op) -> list[Recipe]:
 
 
 def normalize(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x mean variance (gamma beta) -> y."""
-
-    def arguments(reads: list[int], writes: list[int]) -> list[int]:
-        return [*reads, *([] if len(reads) == 5 else [0, 0]), *writes]
-
-    return _recipes(native, op, "batch_norm_normalize", arguments)
+    """One recipe for x (shortcut) mean variance (gamma beta) -> y."""
+    return _recipes(native, op, "batch_norm_normalize", _with_shortcut(op, 5))
 
 
 def _strides(reads: list[int], writes: list[int]) -> list[int]:
@@ -78,12 +75,20 @@ def _strides(reads: list[int], writes: list[int]) -> list[int]:
 
 
 def inference(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x mean_sum variance_sum factor (gamma beta) -> y."""
+    """One recipe for x (shortcut) mean_sum variance_sum factor (gamma beta) -> y."""
+    return _recipes(native, op, "batch_norm_inference", _with_shortcut(op, 6))
+
+
+def _with_shortcut(op: Op, scaled: int) -> Arguments:
+    """The arguments in which a shortcut stands behind x. scaled: how many reads there are with gamma and beta, without
+    a shortcut"""
 
     def arguments(reads: list[int], writes: list[int]) -> list[int]:
-        return [*reads, *([] if len(reads) == 6 else [0, 0]), *writes]
+        x, *given = reads
+        shortcut = [] if op.kind.endswith("_add_relu") else [0]
+        return [x, *shortcut, *given, *([] if len(reads) >= scaled else [0, 0]), *writes]
 
-    return _recipes(native, op, "batch_norm_inference", arguments)
+    return arguments
 
 
 def backward(native: Native, op: Op) -> list[Recipe]:
@@ -120,7 +125,7 @@ def _recipes(
     native: Native,
     op: Op,
     name: str,
-    arguments: Callable[[list[int], list[int]], list[int]],
+    arguments: Arguments,
     count: int = 0,
 ) -> list[Recipe]:
     """One recipe if channels are innermost, else none. `arguments` puts the addresses in the order of the C function
@@ -178,4 +183,6 @@ FIRST = {
         )
         for behind in ("", "_scale", "_scale_relu")
     },
+    "batch_norm.normalize_scale_add_relu": normalize,
+    "batch_norm.inference_scale_add_relu": inference,
 }

@@ -1,5 +1,5 @@
-// BatchNorm and Scale, alone and fused, with a ReLU behind or without. Statistics, gamma and beta are floats in every
-// storage.
+// BatchNorm and Scale, alone and fused, with a ReLU behind or without, or with a sum and a ReLU. Statistics, gamma and
+// beta are floats in every storage.
 
 #include "columns.cuh"
 
@@ -270,19 +270,22 @@ struct Affine {  // of V channels: xhat = (x - mean) scale, u = gamma xhat + bet
     }
 };
 
-template <int V, bool RELU>
+// ADD: with the shortcut, an element for each of x, added to u. The sum is rounded as Eltwise's is; u is not stored.
+template <int V, bool RELU, bool ADD>
 struct Normalize {
     Given given;
-    const T* x;
+    const T *x, *shortcut;
     T* y;
     Affine<V> own;
 
     __device__ void begin(int c) { own.begin(given, c); }
     __device__ void operator()(int64 i) {
-        Pack<V> a;
+        Pack<V> a, b;
         get(x, i, a);
+        if (ADD) get(shortcut, i, b);
         for (int v = 0; v < V; v++) {
             float u = own.u(own.xhat(a.at[v], v), v);
+            if (ADD) u = __fadd_rn(u, b.at[v]);
             a.at[v] = !RELU || u > 0 ? u : 0 * u + 0;  // without the sign of -0: see relu.cu
         }
         put(y, i, a);
@@ -365,19 +368,19 @@ extern "C" __global__ void backward_finish(const float* partial, float* of_du, f
     column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, TwoOut{of_du, of_product, channels / 2}, shared);
 }
 
-// x and y (and dx with x or dy) may be the same bytes if the op permits it, so they are not __restrict__.
+// x or the shortcut and y (and dx with x or dy) may be the same bytes if the op permits it, so they are not __restrict__.
 // BEHIND: the parameters that a Scale behind the BatchNorm adds; `gamma` and `beta` are their values.
 #define BATCH_NORM(V, RELU, name, BEHIND, gamma, beta)                                                            \
     extern "C" __global__ void normalize##name##_##V(const T* x, const float* mean, const float* variance,        \
                                                      BEHIND T* y, float eps, COLUMNS) {                           \
         Given given{mean, variance, nullptr, gamma, beta, eps};                                                   \
-        map_columns<V>(COLUMNS_GIVEN, Normalize<V, RELU>{given, x, y, {}});                                       \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V, RELU, false>{given, x, nullptr, y, {}});                       \
     }                                                                                                             \
     extern "C" __global__ void inference##name##_##V(const T* x, const float* mean_sum,                           \
                                                      const float* variance_sum, const float* factor, BEHIND T* y, \
                                                      float eps, COLUMNS) {                                        \
         Given given{mean_sum, variance_sum, factor, gamma, beta, eps};                                            \
-        map_columns<V>(COLUMNS_GIVEN, Normalize<V, RELU>{given, x, y, {}});                                       \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V, RELU, false>{given, x, nullptr, y, {}});                       \
     }                                                                                                             \
     extern "C" __global__ void backward_sums##name##_##V(const T* x, const float* mean, const float* variance,    \
                                                          BEHIND const T* dy, float* of_du, float* of_product,     \
@@ -394,12 +397,26 @@ extern "C" __global__ void backward_finish(const float* partial, float* of_du, f
         Backward<V, RELU> each{given, x, dy, of_du, of_product, dx, count, {}, {}, {}, {}};                       \
         map_columns<V>(COLUMNS_GIVEN, each);                                                                      \
     }
+#define JOIN(V)                                                                                                    \
+    extern "C" __global__ void normalize_scale_add_relu_##V(                                                       \
+        const T* x, const T* shortcut, const float* mean, const float* variance, const float* gamma,               \
+        const float* beta, T* y, float eps, COLUMNS) {                                                             \
+        Given given{mean, variance, nullptr, gamma, beta, eps};                                                    \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V, true, true>{given, x, shortcut, y, {}});                        \
+    }                                                                                                              \
+    extern "C" __global__ void inference_scale_add_relu_##V(                                                       \
+        const T* x, const T* shortcut, const float* mean_sum, const float* variance_sum, const float* factor,      \
+        const float* gamma, const float* beta, T* y, float eps, COLUMNS) {                                         \
+        Given given{mean_sum, variance_sum, factor, gamma, beta, eps};                                             \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V, true, true>{given, x, shortcut, y, {}});                        \
+    }
 #define NOTHING
 #define GAMMA_AND_BETA const float *gamma, const float *beta,
 #define EACH(V)                                                                           \
     BATCH_NORM(V, false, , NOTHING, nullptr, nullptr)                                     \
     BATCH_NORM(V, false, _scale, GAMMA_AND_BETA, gamma, beta)                             \
     BATCH_NORM(V, true, _scale_relu, GAMMA_AND_BETA, gamma, beta)                         \
+    JOIN(V)                                                                               \
     extern "C" __global__ void inference_backward_##V(                                    \
         const float* variance_sum, const float* factor, const T* dy, T* dx, float eps, COLUMNS) { \
         map_columns<V>(COLUMNS_GIVEN, Rescale<V>{dy, dx, variance_sum, factor, eps, {}}); \
