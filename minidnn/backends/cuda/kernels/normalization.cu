@@ -261,8 +261,7 @@ struct Affine {  // of V channels: xhat = (x - mean) scale, u = gamma xhat + bet
         }
     }
     __device__ float xhat(float x, int v) const { return (x - mean.at[v]) * scale.at[v]; }
-    // Each operation is rounded. A fused multiply-add in only one direction could give u another sign there.
-    __device__ float u(float xhat, int v) const { return __fadd_rn(__fmul_rn(xhat, gamma.at[v]), beta.at[v]); }
+    __device__ float u(float xhat, int v) const { return xhat * gamma.at[v] + beta.at[v]; }
     // du: the gradient of y that the ReLU, if there is one, lets through
     template <bool RELU>
     __device__ float du(float xhat, float dy, int v) const {
@@ -285,7 +284,7 @@ struct Normalize {
         if (ADD) get(shortcut, i, b);
         for (int v = 0; v < V; v++) {
             float u = own.u(own.xhat(a.at[v], v), v);
-            if (ADD) u = __fadd_rn(u, b.at[v]);
+            if (ADD) u += b.at[v];
             a.at[v] = !RELU || u > 0 ? u : 0 * u + 0;  // without the sign of -0: see relu.cu
         }
         put(y, i, a);
