@@ -10,7 +10,7 @@ from pathlib import Path
 
 from minidnn.report.reference import files
 from minidnn.report.results_page import results_page
-from minidnn.results import DOCUMENTS
+from minidnn.results.documents import DOCUMENTS
 from minidnn_papers import records
 from minidnn_papers.papers_page import papers_page
 

@@ -6,14 +6,13 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from minidnn import results
 from minidnn.report.results_page import _inner, results_page
-from minidnn.results import VERSION, Record
+from minidnn.results import VERSION, Record, documents
 from minidnn.results.policies import SavedPlan
 from minidnn.results.words import WORDS, meaning
 from minidnn_papers import records
 
-DOCUMENTS = {**results.DOCUMENTS, **records.DOCUMENTS}
+DOCUMENTS = {**documents.DOCUMENTS, **records.DOCUMENTS}
 MODELS = [*DOCUMENTS.values(), *{inner for model in DOCUMENTS.values() for inner in _inner(model)}]
 NUMBERS = {"int", "float", "dict[str, int]"}
 PER = {"price", "drag_out", "drag_in", "net_drag"}  # seconds for each byte, or for each second
