@@ -76,6 +76,8 @@ class Sources:
 
     def brought(self) -> Path | None:
         """The library of the best level that this CPU runs, if a wheel brought it."""
+        if not any(self.folder.glob(f"{NAME}-*.so")):  # as in a checkout; else all files are read to know the name
+            return None
         there = (self.shipped(level) for level in self.levels() if cpuinfo.runs(level))
         return next((path for path in there if path.is_file()), None)
 
