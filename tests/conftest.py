@@ -5,6 +5,7 @@ record_property("so many of what", a number), which are added up.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 from collections import Counter
@@ -92,8 +93,13 @@ def _extended(file: Path) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    with peers.refused():
-        return (yield)
+    gc.disable()  # what is collected stays: to look through it again and again takes half of the collecting
+    try:
+        with peers.refused():
+            return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
