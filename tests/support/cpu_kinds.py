@@ -7,16 +7,11 @@ from itertools import product
 import numpy as np
 
 from minidnn.program import Tensor
-from tests.support.op_examples import Example, examples, hides
+from tests.support.op_examples import Example, by_kind, examples, hides
 
 ALL = examples()
 
-
 TOLERANCE = 2e-5  # relative to the largest value; float32 sums of a few thousand products differ so with their order
-
-
-def by_kind(kind: str) -> list[Example]:
-    return [e for e in ALL if e.op.kind == kind]
 
 
 def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:

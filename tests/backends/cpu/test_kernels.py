@@ -64,12 +64,10 @@ def test_same_bytes_wherever_it_lies_and_in_place(device, kind):
     for e in by_kind(kind):
         for having, algorithm in ways(device, e):
             first = run(having, e, algorithm)
-            for how in ({}, {"shift": 1}, {"shift": 3, "poison": 0}, {"together": True}):
+            for how in ({"shift": 1}, {"shift": 3, "poison": 0}, {"together": True}):
                 again = run(having, e, algorithm, **how)
                 for t, a, b in zip(e.op.writes, first, again, strict=True):
-                    assert a.tobytes() == b.tobytes(), (
-                        f"{e.name}: {t.name} by {algorithm} differs with {how or 'a rerun'}"
-                    )
+                    assert a.tobytes() == b.tobytes(), f"{e.name}: {t.name} by {algorithm} differs with {how}"
 
 
 def test_a_call_may_be_repeated(device):

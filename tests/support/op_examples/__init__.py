@@ -42,9 +42,9 @@ from tests.support.op_examples.updates import kept, merges, micro_batches, ruled
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
-    "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
-    "hides", "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "stored",
-    "summed", "sums", "together",
+    "Example", "Maker", "attrs", "bare", "by_kind", "channels", "compiled", "convolutions", "examples", "expected",
+    "guarded", "hides", "once", "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared",
+    "stored", "summed", "sums", "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
 OWN = (
@@ -59,6 +59,12 @@ OWN = (
 def examples() -> tuple[Example, ...]:
     """Examples of every kind, in several geometries each."""
     return once(_examples())
+
+
+@cache
+def by_kind(kind: str) -> tuple[Example, ...]:
+    """The examples of a kind."""
+    return tuple(e for e in examples() if e.op.kind == kind)
 
 
 def _examples(seed: int = 0) -> Iterator[Example]:
