@@ -41,9 +41,9 @@ def net():
 CALLS = {
     "plan": (("--policies", "baseline:m,vdnn_all:m"), {"policies": ["baseline:m", "vdnn_all:m"]}),
     "compare": (("--policies", "baseline:m,best"), {"policies": "baseline:m,best"}),
-    "frontier": (("--points", "3"), {"points": 3}),
+    "frontier": (("--points", "2"), {"points": 2}),
     "search": (("--max", "batch", "--policy", "liveness:m"), {"max": "batch", "policy": "liveness:m"}),
-    "tune": (("--grid", "64"), {"grid": 64}),
+    "tune": (("--grid", "64", "--policy", "liveness:m"), {"grid": 64, "policy": "liveness:m"}),
     "time": ((), {}),
 }
 

@@ -41,7 +41,11 @@ def test_a_small_net_fits_everywhere(capsys):
             {"k40": 12000, "v100": 7000},
             "v100 is the smallest that is enough.\nk40 is the smallest on which memory costs",
         ),
-        ({"k40": 7100, "v100": 7000}, "On each of them a step takes longer than with endless memory."),
+        pytest.param(
+            {"k40": 7100, "v100": 7000},
+            "On each of them a step takes longer than with endless memory.",
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"k40": 200, "v100": 100}, "None is enough: the leanest plan takes", marks=pytest.mark.slow),
     ],
 )

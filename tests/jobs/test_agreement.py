@@ -28,8 +28,8 @@ DEEP = NET.replace(
 )
 POLICIES = {
     "liveness:p": {}, "vdnn_all:m": {}, "superneurons": {}, "recompute_cheap:p": {}, "accudnn": {}, "liveness:m@5": {},
-    "best": {"budget": "12MiB"},
 }  # fmt: skip
+BEST = {"liveness:p": {}, "best": {"budget": "12MiB"}}  # best plans for seconds
 
 
 @pytest.fixture(params=["net", "deep"])
@@ -83,16 +83,17 @@ RANKS = [None, 2, pytest.param(4, marks=pytest.mark.extended)]
 
 
 @pytest.mark.parametrize(
-    ("case", "ranks", "measured"), usual_pairs(["deep", "net"], RANKS, ["measured", "estimated"]), indirect=["case"]
-)
-def test_what_is_planned_runs(case, ranks, measured):
+    ("case", "ranks", "measured", "policies"),
+    usual_pairs(["deep", "net"], RANKS, ["measured", "estimated"], [BEST, POLICIES]), indirect=["case"],
+)  # fmt: skip
+def test_what_is_planned_runs(case, ranks, measured, policies):
     profiled(ranks)
     different = set()
-    for policy, more in POLICIES.items():
+    for policy, more in policies.items():
         expected = planned(policy, ranks, costs=measured, **more)
         assert trained(policy, ranks, costs=measured, **more) == {expected}, policy
         different.add(expected)
-    assert len(different) > 3, "policies that plan alike show little"
+    assert len(different) >= len(policies) / 2, "policies that plan alike show little"
 
 
 def test_measured_costs_are_asked_for(case):

@@ -15,7 +15,6 @@ from minidnn.memory.parts.whole import by_parts
 from minidnn.program import Algorithm, Op
 from tests.support.blas import CORES, run_as
 from tests.support.op_examples import Example, compiled, examples, run, stored
-from tests.support.slow import usual_are
 
 SMALL, MOST = 100_000, 16  # elements and rows of an example
 
@@ -71,8 +70,8 @@ def test_parts_in_16_bits_have_the_bytes_of_the_whole():
     check(compiled(), [stored(e, "float16") for e in examples()], KINDS - whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("core", usual_are(["Sandybridge"], CORES))
+@pytest.mark.extended
+@pytest.mark.parametrize("core", CORES)
 def test_on_reference_with_the_kernels_of_other_cpus(core):
     run_as(
         core,
