@@ -46,6 +46,7 @@ def test_a_plan_that_takes_more_of_the_host_is_refused(small_host, capsys, own_c
     assert "Assumed" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_answer_says_which_host_budget_held(small_host, own_cache):
     net = {"net": "lenet", "batch": 64, "gpu": "k40"}
     rows = minidnn.compare(policies=["liveness", "vdnn_all"], **net)

@@ -44,6 +44,7 @@ def test_every_policy_trains_the_same_bytes():
         assert trained(2, policy, **SMALL) == want
 
 
+@pytest.mark.slow
 def test_the_reference_trains_alike():
     ours, theirs = (trained(2, device=device, **SMALL)[0] for device in ("cpu", "reference"))
     assert ours == pytest.approx(theirs, rel=1e-5)

@@ -217,6 +217,7 @@ def test_layers_with_weights_are_counted(name):
     assert convolutions(name) == COUNTED[name]
 
 
+@pytest.mark.slow
 def test_superneurons_family_is_free_in_its_third_group():
     made = net("superneurons_resnet1922")
     heads = [layer.name for layer in made.layers if layer.type == "Eltwise"]
@@ -312,6 +313,7 @@ def test_what_is_there_and_no_file_is_called_what_it_is(tmp_path, suffix):
         zoo.find(tmp_path / f"pip{suffix}")  # a pipe is no suggestion
 
 
+@pytest.mark.slow
 def test_families_have_every_depth():
     for name, (make, first, step) in zoo.DEPTHS.items():
         assert zoo.family(f"{name}{first}") == zoo.family(name) == name

@@ -20,6 +20,7 @@ from minidnn.memory.policies.ours.best_longer import longer
 from minidnn.memory.policies.shared import kept, probe
 from minidnn.visible import say_once
 from tests.support.programs import PROGRAMS, costs
+from tests.support.slow import usual_are
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def test_more_effort_is_never_slower_and_keeps_the_budget(name):
     assert name == "residual" or taken[-1] < taken[0]
 
 
-@pytest.mark.parametrize("name", ["chain", "nested"])
+@pytest.mark.parametrize("name", usual_are(["chain"], ["chain", "nested"]))
 def test_without_effort_plans_are_as_before(name, monkeypatch):
     program, budget = tight(name, 0.7)
     before = arrange([program], "best@1", DEVICE, budget)

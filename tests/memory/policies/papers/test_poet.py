@@ -24,6 +24,7 @@ from minidnn.memory.policies.shared import probe
 from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs
+from tests.support.slow import usual_are
 from tests.support.trains import baseline, train
 
 
@@ -154,7 +155,7 @@ def test_the_solution_is_the_least_of_all_ways_through_the_stages(bandwidth, bud
         )
 
 
-@pytest.mark.parametrize("name", ["chain", "diamond"])
+@pytest.mark.parametrize("name", usual_are(["diamond"], ["chain", "diamond"]))
 def test_a_plan_is_as_quick_as_its_program_says_and_not_below_the_bound(name):
     program, device = PROGRAMS[name](), costs()
     index = Index(program, device)

@@ -58,7 +58,13 @@ def again(s):
         ("resnet20", 64, 0.45, {"batch_norm.forward", "scale.forward", "relu.forward", "eltwise.forward"}),
         ("googlenet", 8, 0.77, {"concat.forward", "lrn.forward", "pooling.forward"}),
         ("vgg16", 4, 0.99, {"pooling.forward"}),
-        ("densenet121", 2, 0.33, {"batch_norm.forward", "scale.forward", "relu.forward", "concat.forward"}),
+        pytest.param(
+            "densenet121",
+            2,
+            0.33,
+            {"batch_norm.forward", "scale.forward", "relu.forward", "concat.forward"},
+            marks=pytest.mark.extended,
+        ),
     ],
 )
 def test_cheap_layers_run_again_and_convolutions_never(name, batch, left, kinds):
