@@ -68,11 +68,11 @@ class Sources:
         """The library that a wheel brought, or from the cache, or compiled now; a process loads it once. `cache_dir`:
         default: the user's cache folder. Raises NotCompiled, with the reason in one line, if there is no usable
         compiler, or what the wheel brought cannot be loaded."""
-        brought = self.brought()
-        path = brought or self.path(cache_dir)
-        if path not in _loaded:
-            _loaded[path] = _opened(path) if brought else self._kept(path)
-        return _loaded[path]
+        wanted = (self.folder, self.ends, self.options(None), tuple(self.levels()), cache_dir)
+        if wanted not in _loaded:  # the files are read once, for the name of the library
+            brought = self.brought()
+            _loaded[wanted] = _opened(brought) if brought else self._kept(self.path(cache_dir))
+        return _loaded[wanted]
 
     def brought(self) -> Path | None:
         """The library of the best level that this CPU runs, if a wheel brought it."""
@@ -170,7 +170,7 @@ def portable(*options: str) -> Callable[[str | None], tuple[str, ...]]:
     return lambda level: (*options, f"-march={level}") if level else options
 
 
-_loaded: dict[Path, ctypes.CDLL] = {}
+_loaded: dict[tuple[object, ...], ctypes.CDLL] = {}
 
 
 def _opened(path: Path) -> ctypes.CDLL:
