@@ -174,7 +174,7 @@ class Dnnl:
     # objects
 
     def call(self, entry: str, *arguments: Any) -> None:
-        status = self.c[entry](*arguments)
+        status = getattr(self.c, entry)(*arguments)  # by an index it would be a new object each time
         if status:
             raise DnnlError(f"{entry}: status {status}")
 
@@ -243,7 +243,7 @@ class Dnnl:
         """
         entry = f"dnnl_{operation}_primitive_desc_create"
         pointer = Pointer()
-        status = self.c[entry](ctypes.byref(pointer), self.engine, *arguments)
+        status = getattr(self.c, entry)(ctypes.byref(pointer), self.engine, *arguments)
         if status == _UNIMPLEMENTED:
             return
         if status:
