@@ -68,6 +68,7 @@ class Sources:
         """The library that a wheel brought, or from the cache, or compiled now; a process loads it once. `cache_dir`:
         default: the user's cache folder. Raises NotCompiled, with the reason in one line, if there is no usable
         compiler, or what the wheel brought cannot be loaded."""
+        cache_dir = cache_dir or cache.home() / "native"
         wanted = (self.folder, self.ends, self.options(None), tuple(self.levels()), cache_dir)
         if wanted not in _loaded:  # the files are read once, for the name of the library
             brought = self.brought()
