@@ -77,6 +77,30 @@ ALWAYS void from_points(const vec m[TILE], vec *y, const int count) {
 /* A loop of a transform, unrolled: its vectors are in registers. */
 #define EACH(k, count) _Pragma("GCC unroll 8") for (int k = 0; k < (count); k++)
 
+/* The transform of `side` values: a whole tile's of the input, or fewer, of dy or of a filter. */
+ALWAYS void to_points(const vec *values, vec t[TILE], const int side) {
+    if (side == TILE)
+        of_input(values, t);
+    else
+        at_points(values, t, side);
+}
+
+/* Column j of side x side values, transformed into a field with rows of 6. */
+ALWAYS void column_in(const vec *values, vec field[POINTS], const int j, const int side) {
+    vec t[TILE];
+    to_points(values, t, side);
+    EACH(i, TILE) field[i * TILE + j] = t[i];
+}
+
+/* The rows of that field, transformed and stored: the values at all points, `plane` floats apart. */
+ALWAYS void rows_in(const vec field[POINTS], const int side, float *out, int64_t plane) {
+    EACH(i, TILE) {
+        vec t[TILE];
+        to_points(field + i * TILE, t, side);
+        EACH(j, TILE) store(out + (i * TILE + j) * plane, t[j]);
+    }
+}
+
 /* The columns of the products at all points, `plane` floats apart: from 6 to `side` values each, in a field whose rows
  * are 6 long. */
 ALWAYS void columns_out(const float *m, int64_t plane, vec field[POINTS], const int side) {
@@ -92,14 +116,6 @@ typedef struct {
     int64_t h, w, c, pitch; /* c: channels of a group; pitch: floats from pixel to pixel, the channels of all groups */
 } Image;
 
-/* The transform of `side` pixels: a whole tile's of the input, or fewer of dy. */
-ALWAYS void to_points(const vec *pixels, vec t[TILE], const int side) {
-    if (side == TILE)
-        of_input(pixels, t);
-    else
-        at_points(pixels, t, side);
-}
-
 /* Transforms side x side pixels of an image from (top, left) on, zero outside of it, for channels [from, to). The value
  * of channel c at point p goes to out[(c / PANEL) * panel + c % PANEL + p * plane]. `whole`: all these pixels and
  * channels exist. */
@@ -107,23 +123,17 @@ ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, co
                           int64_t from, int64_t to, float *out, int64_t panel, int64_t plane) {
     for (int64_t c = from; c < to; c += LANES) {
         vec field[POINTS];
-        float *at = out + c / PANEL * panel + c % PANEL;
         EACH(j, side) {
-            vec pixels[TILE], t[TILE];
+            vec pixels[TILE];
             EACH(i, side) {
                 const int64_t row = top + i, column = left + j;
                 const int there = whole || (row >= 0 && row < s.h && column >= 0 && column < s.w && c < s.c);
                 const float *p = x + (there ? (row * s.w + column) * s.pitch + c : 0);
                 pixels[i] = whole ? load(p) : there ? load_some(p, s.c - c) : (vec){0};
             }
-            to_points(pixels, t, side);
-            EACH(i, TILE) field[i * TILE + j] = t[i];
+            column_in(pixels, field, j, side);
         }
-        EACH(i, TILE) {
-            vec t[TILE];
-            to_points(field + i * TILE, t, side);
-            EACH(j, TILE) store(at + (i * TILE + j) * plane, t[j]);
-        }
+        rows_in(field, side, out + c / PANEL * panel + c % PANEL, plane);
     }
 }
 
@@ -176,21 +186,16 @@ static void filters_of_lanes(Filters f, int64_t r, int64_t from, int64_t to, flo
     for (int64_t k = from; k < to; k++, u += PANEL) {
         vec field[POINTS];
         EACH(j, FILTER) {
-            vec taps[FILTER], t[TILE];
+            vec taps[FILTER];
             EACH(i, FILTER) {
                 const int tap = i * FILTER + j;
                 const float *at = f.w + (k * TAPS + TAPS - 1 - tap) * f.i + r;
                 taps[i] = f.backward ? load_some(at, f.i - r) : turned[tap][k - from];
                 if (f.backward) __builtin_prefetch(at + FILTERS_AHEAD * TAPS * f.i, 0, 2);
             }
-            at_points(taps, t, FILTER);
-            EACH(i, TILE) field[i * TILE + j] = t[i];
+            column_in(taps, field, j, FILTER);
         }
-        EACH(i, TILE) {
-            vec t[TILE];
-            at_points(field + i * TILE, t, FILTER);
-            EACH(j, TILE) store(u + (i * TILE + j) * plane, t[j]);
-        }
+        rows_in(field, FILTER, u, plane);
     }
 }
 
