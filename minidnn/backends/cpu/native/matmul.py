@@ -81,7 +81,7 @@ def product(native: Native, g: Geometry, swapped: bool = False, name: str = NAME
 
 
 def products(native: Native, op: Op, g: Geometry, swapped: bool = False, name: str = NAME) -> list[Recipe]:
-    """The product, and a lean one with the same bits, if what is packed is much beside the op's tensors."""
+    """The product, and where its workspace is large beside the op's tensors, a lean one with the same bits."""
     whole = product(native, g, swapped, name)
     return [whole, *lean(native, op, g, swapped, name)] if whole.algorithm.workspace else [whole]
 

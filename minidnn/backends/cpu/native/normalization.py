@@ -80,8 +80,8 @@ def inference(native: Native, op: Op) -> list[Recipe]:
 
 
 def _with_shortcut(op: Op, scaled: int) -> Arguments:
-    """The arguments in which a shortcut stands behind x. scaled: how many reads there are with gamma and beta, without
-    a shortcut"""
+    """The arguments of a C function that takes a shortcut behind x. scaled: the number of reads of an op that has gamma
+    and beta, and no shortcut"""
 
     def arguments(reads: list[int], writes: list[int]) -> list[int]:
         x, *given = reads

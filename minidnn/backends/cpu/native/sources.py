@@ -10,8 +10,8 @@ from pathlib import Path
 
 from minidnn.compiled import NotCompiled, Sources
 
-# The code says which products are fused with sums (`fused` in vector.h), and the compiler fuses no others: so the bits
-# are those of each copy of the code and of each compiler, and updates leave the bits that they leave on a GPU.
+# The code says which products are fused with sums (`fused` in vector.h). The compiler fuses no others, so its choices
+# change no bit, and updates leave the bits that they leave on a GPU.
 OPTIONS = ("-O3", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fPIC")
 # oneDNN's own variable leaves instructions of this CPU unused. Our kernels obey it, too: its value -> our option.
 CEILING = "ONEDNN_MAX_CPU_ISA"
