@@ -9,7 +9,8 @@ from typing import Any
 from sphinx.util.docutils import SphinxDirective
 
 from minidnn.cli.help import Formatter
-from minidnn.cli.main import VERBS, _parser
+from minidnn.cli.main import _parser
+from minidnn.cli.verbs import VERBS
 
 WIDTH = 100  # characters of a line of usage
 

@@ -15,36 +15,15 @@ from collections.abc import Sequence
 from minidnn.cli import caffe_flags, completion, modules, streams
 from minidnn.cli.exit_codes import exit_code, message
 from minidnn.cli.help import Formatter
-from minidnn.cli.parser import Parser
+from minidnn.cli.verbs import VERBS, Program
 from minidnn.errors import BadInput
 from minidnn.version import __version__
 from minidnn.visible import say
 
-# verb -> its help text; a verb is a module minidnn.cli.<verb> with the functions `arguments(parser)` and `run(args)`
-VERBS = {
-    "train": "train a network as a solver file says",
-    "test": "measure a trained network on its test data",
-    "predict": "classify images, or the samples of a file",
-    "generate": "go on with a text, token by token, as a trained network does",
-    "data": "show what a source of samples holds, and write it as a contact sheet, a mean or a database",
-    "convert": "write a net, a solver or weights in another form: YAML, Caffe's files, Python, safetensors",
-    "show": "show a network's layers: shapes, parameters, operations and bytes",
-    "plan": "show what a policy does with memory, without running",
-    "compare": "compare policies: memory, traffic, time, and that weights are the same",
-    "cards": "say which of the known GPUs is enough for a network",
-    "frontier": "show time against bytes: the least time at every budget, and the bound below",
-    "board": "compare all memory policies on nets, GPUs and budgets, with the gap to the bound",
-    "search": "find the largest batch or depth that each policy places within a budget",
-    "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",
-    "pack": "find offsets for buffers with known lives, as low as possible",
-    "reproduce": "compare the papers' tables and figures with ours",
-    "time": "show the seconds of each layer, forward and backward",
-    "profile": "measure this machine's costs, and keep them for planning",
-    "devices": "list the devices to run on and the GPUs to simulate",
-    "completion": "print what makes a shell complete verbs, options and names",
-}
-
-HELP = "`minidnn help VERB` shows what a verb takes, with examples."
+ABOUT = (
+    "Train networks that need more memory than the device has. You set a budget in bytes; minidnn finds the fastest "
+    "plan that it can prove to keep it."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,12 +85,10 @@ def _complain(text: str) -> None:
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = Parser(
-        "minidnn", description="Train networks larger than the device's memory.", epilog=HELP, allow_abbrev=False
-    )
+    parser = Program("minidnn", usage="minidnn VERB [OPTION ...]", description=ABOUT, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minidnn {__version__}")
     parser.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog="minidnn")
     wanted = next((word for word in argv if not word.startswith("-")), None)
     for name, what in VERBS.items():
         verb = verbs.add_parser(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from minidnn.cli.completion import NAMES, SHELLS
-from minidnn.cli.main import VERBS, main
+from minidnn.cli.main import main
+from minidnn.cli.verbs import VERBS
 from minidnn.memory.policies import POLICIES
 from tests.support.slow import usual_are
 

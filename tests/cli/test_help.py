@@ -11,8 +11,9 @@ import pytest
 
 from minidnn import costs, zoo
 from minidnn.cli import help
-from minidnn.cli.main import VERBS, _parser, main
+from minidnn.cli.main import _parser, main
 from minidnn.cli.options import FILES, GROUPS
+from minidnn.cli.verbs import VERBS
 from minidnn.layers import FACTS
 from minidnn.layers.facts import Facts
 from minidnn.memory import policies

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from minidnn.cli.main import VERBS, _parser, main
+from minidnn.cli.main import _parser, main
+from minidnn.cli.verbs import VERBS
 from minidnn.layers import LAYERS
 from minidnn.memory.policies import POLICIES
 from tests.support.paths import ROOT

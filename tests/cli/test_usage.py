@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from minidnn.cli.main import VERBS, main
+from minidnn.cli.main import main
+from minidnn.cli.verbs import GROUPS, VERBS
 from tests.support.texts import NET
 
 WRONG = {
@@ -82,7 +83,16 @@ def test_help_of_all_and_no_words_are_the_same(capsys):
     printed = capsys.readouterr().out
     with pytest.raises(SystemExit, match="0"):
         main(["help"])
-    assert capsys.readouterr().out == printed and all(f"\n    {verb}" in printed for verb in VERBS)
+    assert capsys.readouterr().out == printed
+    listed = [line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert listed == list(VERBS) and all(f"\n{group}\n" in printed for group in GROUPS)
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_the_first_screen_keeps_to_the_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main([]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < min(int(columns), 101)
 
 
 def test_the_module_is_the_command():

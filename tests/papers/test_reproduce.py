@@ -208,4 +208,4 @@ def test_without_the_package_the_verb_names_it_and_others_go_on(monkeypatch, cap
         assert "reproduce needs the package no_papers" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    assert "\n    reproduce" in capsys.readouterr().out
+    assert "\n  reproduce" in capsys.readouterr().out

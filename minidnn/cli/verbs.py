@@ -1,0 +1,63 @@
+"""The verbs, grouped by what people want, and the first screen of help, which lists them."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+from minidnn.cli.parser import Parser
+
+# group -> verb -> its help text. A verb is a module minidnn.cli.<verb> with `arguments(parser)` and `run(args)`.
+GROUPS = {
+    "The first hour": {
+        "plan": "show the memory that a training step needs under each policy, without running it",
+        "train": "train a network within a budget of bytes",
+        "compare": "compare policies: memory, traffic, time, and that the weights are the same",
+        "cards": "find the GPUs that have enough memory for a network",
+        "frontier": "plot the time of a step against its memory, down to the least that works",
+    },
+    "A trained network": {
+        "test": "measure it on its test data",
+        "predict": "classify images, or the samples of a file",
+        "generate": "continue a text, token by token",
+    },
+    "Networks and data": {
+        "show": "list a network's layers: shapes, parameters, operations and bytes",
+        "data": "show what a source of samples holds; write a contact sheet, a mean or a database",
+        "convert": "convert a network, a solver or weights: YAML, Caffe's files, Python, ONNX, safetensors",
+    },
+    "The best use of a budget": {
+        "search": "find the largest batch, size or depth that fits",
+        "tune": "find the batch of the highest throughput, and its learning rate",
+    },
+    "Research": {
+        "board": "compare all memory policies on networks, GPUs and budgets, with the gap to a lower bound",
+        "reproduce": "compare the papers' tables and figures with ours",
+        "pack": "place buffers with known lifetimes at the lowest offsets",
+    },
+    "This machine": {
+        "devices": "list the devices to run on and the GPUs to simulate",
+        "time": "measure each layer, forward and backward",
+        "profile": "measure what ops and copies cost here, and keep it for planning",
+        "completion": "print the script that makes a shell complete verbs, options and names",
+    },
+}
+VERBS = {verb: does for group in GROUPS.values() for verb, does in group.items()}
+
+HELP = "`minidnn help VERB` shows the options of a verb, with examples."
+COLUMN = 2 + max(map(len, VERBS)) + 2
+LONGEST = 100  # characters of a line on a wide terminal
+
+
+class Program(Parser):
+    """The parser of `minidnn` itself. Its help lists the verbs by group."""
+
+    def format_help(self) -> str:
+        width = min(shutil.get_terminal_size().columns, LONGEST) - 2
+        lines = [self.format_usage().strip(), "", *textwrap.wrap(self.description or "", width)]
+        for group, verbs in GROUPS.items():
+            lines += ["", group]
+            for verb, does in verbs.items():
+                first, *more = textwrap.wrap(does, max(width - COLUMN, 20))
+                lines += [f"  {verb:{COLUMN - 2}}{first}", *(" " * COLUMN + line for line in more)]
+        return "\n".join([*lines, "", HELP, "`minidnn --version` prints the version.", ""])
