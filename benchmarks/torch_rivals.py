@@ -3,6 +3,7 @@
     python -m benchmarks.torch_rivals                                     both nets: some twenty minutes on two cores
     python -m benchmarks.torch_rivals --only gpt2 --ways eager,checkpoint,best:30
     python -m benchmarks.torch_rivals --save                              also writes benchmarks/results/torch-rivals-*
+    python -m benchmarks.torch_rivals --draw docs/torch.svg               draws what --save has written
 
 gpt2 is GPT-2 small whole (12 blocks, 124 million parameters, dropout 0.1) on four rows of 256 tokens, resnet50 the
 whole net on 8 images of 224 x 224. Each way runs in a process of its own:
@@ -14,6 +15,7 @@ whole net on 8 images of 224 x 224. Each way runs in a process of its own:
     aot:SHARE        torch.compile(backend="aot_eager_decomp_partition") with activation_memory_budget=SHARE
     inductor:SHARE   the same by inductor, which compiles kernels
     best:PERCENT     minidnn.torch.compile, policy `best`, of the bytes that a step makes if all is kept
+    bound            seconds that no plan of `minidnn.torch` is below, by the planner's costs; nothing runs
 
 Bytes are those at the peak of a step above parameters and batch. Bits: whether losses, gradients, buffers and generator
 after two steps are eager's; else how far the gradients are from eager's (the largest difference of a gradient, by the
@@ -36,11 +38,16 @@ from typing import Any
 
 import torch
 
+from benchmarks.torch_picture import draw
 from benchmarks.torch_steps import End, Row, Side, mib, parser, report
 from minidnn.cli.options import names
+from minidnn.jobs.outcome import bound_at
 from minidnn.memory.budget import BudgetError
+from minidnn.memory.planning import ENDLESS
+from minidnn.program import nbytes
 from minidnn.report.table import duration
 from minidnn.torch.blocks import repeated
+from minidnn.torch.costs import here
 from minidnn.torch.step import compile
 from tests.support.paths import ROOT
 from tests.torch.nets import images, words
@@ -53,8 +60,9 @@ CASES: dict[str, Callable[[], Case]] = {
 SHARES = "1", "0.5", "0.2", "0.05"
 WAYS = (
     "eager", "checkpoint", "save_on_cpu", "save_on_host", *(f"aot:{s}" for s in SHARES),
-    *(f"inductor:{s}" for s in SHARES), "best:60", "best:30", "best:15",
+    *(f"inductor:{s}" for s in SHARES), *(f"best:{part}" for part in (80, 60, 45, 36, 30, 15)), "bound",
 )  # fmt: skip
+PARTS = range(100, 4, -5)  # percents at which the bound is computed
 BACKENDS = {"aot": "aot_eager_decomp_partition", "inductor": "inductor"}
 LIMIT = 900  # seconds of one way
 HEADINGS = "net", "way", "MiB", "of eager's", "a step", "of eager's", "before the first step", "bits"
@@ -163,6 +171,22 @@ def one(net: str, way: str, folder: Path, rounds: int) -> Row:
     }  # fmt: skip
 
 
+def bound(net: str) -> Row:
+    """The bound at some budgets, as (bytes, the part of the seconds of a plan that keeps everything)."""
+    torch.manual_seed(0)
+    case = CASES[net]()
+    case.module.train()
+    planned = compile(case.module, case.args, loss=case.loss, policy="liveness").plan(*case.args)
+    program, costs = planned.capture.program, here(planned.capture)
+    own = nbytes(program.persistent)
+    most = planned.schedule.arena - own
+    edge = [(share * most // 100, bound_at(program, costs, own + share * most // 100, None, ())) for share in PARTS]
+    free = bound_at(program, costs, ENDLESS, None, ())
+    assert free is not None
+    found = [(size, limit.seconds / free.seconds) for size, limit in edge if limit is not None]
+    return {"net": net, "way": "bound", "edge": found}
+
+
 def farthest(gradients: dict[str, torch.Tensor], file: Path) -> float | None:
     """The largest difference of a gradient from that in the file, over the latter's norm."""
     if not file.exists():
@@ -201,6 +225,9 @@ def bits(row: Row) -> str:
 def cells(row: Row, eager: Row) -> list[str]:
     if "refused" in row:
         return [row["net"], row["way"], *["–"] * 5, row["refused"]]
+    if "edge" in row:
+        told = ", ".join(f"{ratio:.2f} in {mib(size)}" for size, ratio in row["edge"])
+        return [row["net"], row["way"], *["–"] * 5, told]
     return [
         row["net"], row["way"], mib(row["bytes"]), f"{row['bytes'] / eager['bytes']:.0%}", duration(row["seconds"]),
         f"{row['seconds'] / eager['seconds']:.2f}", duration(row["ready_seconds"]), bits(row),
@@ -212,15 +239,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked.add_argument("--only", type=names, default=list(CASES), metavar="NET,...", help=", ".join(CASES))
     asked.add_argument("--ways", type=names, default=list(WAYS), metavar="WAY,...", help=", ".join(WAYS))
     asked.add_argument("--rounds", type=int, default=3, help="steps whose median counts (3)")
+    asked.add_argument("--draw", type=Path, metavar="FILE.svg", help="draw what was saved on a machine of this type")
     asked.add_argument("--one", nargs=4, metavar=("NET", "WAY", "FOLDER", "ROUNDS"), help="one way, in this process")
     args = asked.parse_args(argv)
     if args.one:
         net, way, folder, rounds = args.one
-        print(json.dumps(one(net, way, Path(folder), int(rounds))))
+        print(json.dumps(bound(net) if way == "bound" else one(net, way, Path(folder), int(rounds))))
+        return 0
+    if args.draw:
+        draw(args.draw)
         return 0
     if unknown := [net for net in args.only if net not in CASES]:
         asked.error(f"no net {unknown[0]}; there are {', '.join(CASES)}")
-    if unknown := [way for way in args.ways if way.partition(":")[0] not in MAKE]:
+    if unknown := [way for way in args.ways if way.partition(":")[0] not in (*MAKE, "bound")]:
         asked.error(f"no way {unknown[0]}; there are {', '.join(WAYS)}")
     lines: list[list[str]] = []
     all_rows: list[Row] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1]
 PAGES = {  # a document outside of docs/: the page that includes it
-    "README.md": "overview.md",
+    "README.md": "index.md",
     "DESIGN.md": "design.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",

@@ -11,6 +11,7 @@ from minidnn.cli.main import _parser
 from tests.site.blocks import blocks, same
 from tests.support.paths import ROOT
 
+QUESTIONS = ROOT / "docs" / "which-command.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHOWN = "fits yes\n────\n1.50 MiB  in 3.2 ms\n"
 
@@ -80,6 +81,9 @@ def commands():
             for line in (line.replace("\\\n", " ") for line in lines):
                 if line.startswith("minidnn ") and not any(word in line for word in ("...", "[", "|", " A B")):
                     yield pytest.param(re.split(r"#| \d?>", line)[0], id=f"{path.stem}:{block.line} {line[:40]}")
+    for line in re.findall(r"`(minidnn [^`]+)`", QUESTIONS.read_text()):
+        if "help VERB" not in line:
+            yield pytest.param(line, id=f"{QUESTIONS.stem} {line[:40]}")
 
 
 @pytest.mark.parametrize("command", list(commands()))
