@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from minidnn.cli import caffe_flags, completion, modules, streams
 from minidnn.cli.exit_codes import exit_code, message
 from minidnn.cli.help import Formatter
+from minidnn.cli.parser import Parser
 from minidnn.cli.verbs import VERBS, Program
 from minidnn.errors import BadInput
 from minidnn.version import __version__
@@ -88,7 +89,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = Program("minidnn", usage="minidnn VERB [OPTION ...]", description=ABOUT, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minidnn {__version__}")
     parser.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog="minidnn")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, prog="minidnn", parser_class=Parser)
     wanted = next((word for word in argv if not word.startswith("-")), None)
     for name, what in VERBS.items():
         verb = verbs.add_parser(
