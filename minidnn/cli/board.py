@@ -28,9 +28,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=names, metavar="A,B", help="GPUs to simulate (default: titan_x,rtx4090,h100)")
     parser.add_argument(
         "--budgets", type=names, metavar="A,B",
-        help="parts of the bytes that liveness:p takes, or bytes: 50%%,4GiB (default: 100%%,70%%,50%%,30%%,15%%)",
+        help="budgets in bytes, or in percent of the bytes that liveness:p takes: 50%%,4GiB (default: "
+            "100%%,70%%,50%%,30%%,15%%)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=positive, metavar="N", help="processes that plan (default: one a processor)")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="processes that plan in parallel (default: one per processor)"
+    )
     subject.report(parser, "a page (.html), the curves alone as a picture (.svg, .png), the rows")
 
 

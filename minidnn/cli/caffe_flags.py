@@ -15,10 +15,10 @@ from minidnn.errors import InvalidInput
 
 GPUS = re.compile(r"all|\d+(,\d+)*")  # what Caffe's --gpu takes; ours takes the name of a GPU to simulate
 VERBS = {"device_query": "devices"}  # Caffe's verbs that have other names here
-EFFECTS = "Ctrl-C and SIGTERM end a run with a snapshot, and SIGHUP takes one: no flag says so"
-LINES = "lines are on standard output and standard error: no flag says so"
+EFFECTS = "Ctrl-C and SIGTERM end a run with a snapshot, and SIGHUP takes one; no flag changes this"
+LINES = "log lines go to standard output and standard error; no flag changes this"
 SWITCHES = ("logtostderr", "alsologtostderr", "colorlogtostderr")  # glog's that need no value
-STATE = 'the net\'s file says its level and stages: state { level: 0 stage: "x" }'
+STATE = 'the net\'s file sets level and stages: state { level: 0 stage: "x" }'
 
 
 @dataclass
@@ -58,8 +58,8 @@ def check(argv: Sequence[str]) -> None:
     if theirs:
         mine = [*command.before, "minidnn", ours, *command.file, *command.words]
         notes = "".join(f"; {note}" for note in dict.fromkeys(command.notes))
-        what = "is Caffe's word" if len(theirs) == 1 else "are Caffe's words"
-        raise InvalidInput(f"{', '.join(theirs)} {what}; here it is: {shlex.join(mine)}{notes}")
+        what = "is Caffe's" if len(theirs) == 1 else "are Caffe's"
+        raise InvalidInput(f"{', '.join(theirs)} {what}; the command here is: {shlex.join(mine)}{notes}")
 
 
 def _caffes(name: str, plain: str, value: str, own: frozenset[str]) -> bool:
@@ -90,7 +90,9 @@ def _gpu(command: _Command, value: str) -> None:
     if value == "all" or len(numbers) > 1:
         command.before += ["mpiexec", "-n", "N" if value == "all" else str(len(numbers))]
         command.words += ["--device", "cuda"]
-        command.notes.append("a rank for each GPU, N of them (docs/ranks.md)" if value == "all" else "docs/ranks.md")
+        command.notes.append(
+            "N is the number of GPUs, with a rank for each (docs/ranks.md)" if value == "all" else "docs/ranks.md"
+        )
     else:
         command.words += ["--device", "cuda" if value == "0" else f"cuda:{value}"]
 

@@ -20,7 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "host_budget", "format", "state", "facts", "torch", "json")
     subject.report(parser, "the rows")
 
-    parser.add_argument("--gpus", type=names, metavar="A,B", help="these alone, by any name (default: all)")
+    parser.add_argument(
+        "--gpus", type=names, metavar="A,B", help="only these GPUs, by any of their names (default: all)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "ranks", "facts", "seed", "torch", "json", "trace", "arena",
     )  # fmt: skip
     parser.add_argument(
-        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 300; more if a step is short)"
+        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 300; the shorter a step, the more)"
     )
     subject.report(parser, "a page (.html), the timelines alone as a picture (.svg, .png), the rows")
 

@@ -22,7 +22,7 @@ Names = Callable[[], Iterable[str]]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples("minidnn completion bash")
-    text = f"{', '.join(SHELLS)}: print its script, which goes where docs/commands.md says"
+    text = f"{', '.join(SHELLS)}; docs/commands.md says where its script goes"
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=text)
 
 

@@ -19,8 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn convert weights.safetensors net.onnx --net net.yaml",
     )
     parser.add_argument("source", metavar="A", help=f"a net, a solver or weights: {FORMS}; or the name of a model")
-    parser.add_argument("target", metavar="B", help="the file to write; its suffix says in which form")
-    parser.add_argument("--net", metavar="FILE", help="whose weights these are, if A does not hold it")
+    parser.add_argument("target", metavar="B", help="the file to write, in the form of its suffix")
+    parser.add_argument("--net", metavar="FILE", help="the net that the weights belong to, if A does not contain it")
     common(parser, "modules", "ignore_unknown", "json")
 
 

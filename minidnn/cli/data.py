@@ -29,24 +29,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn data net.yaml --phase TRAIN --sheet seen.html --mean mean.binaryproto",
         "minidnn data list:val.txt --write val.lmdb --resize 256",
     )
-    what = "a source as a Data layer names it, such as folder:PATH (docs/training.md lists them), or a net that has one"
+    what = (
+        "a data source, named as in a Data layer, such as folder:PATH (docs/training.md lists them), or a net "
+        "with Data layers"
+    )
     parser.add_argument("file", metavar="SOURCE|NET", help=what)
-    text = "the phase, which is the split of a source (default: TRAIN)"
+    text = "the phase, which selects the split of a source (default: TRAIN)"
     parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help=text)
-    parser.add_argument("--layer", metavar="NAME", help="of a net: this layer alone")
+    parser.add_argument("--layer", metavar="NAME", help="show only this layer of a net")
     parser.add_argument("--limit", type=positive, metavar="N", help="read N samples, evenly spread (default: all)")
-    written = parser.add_argument_group("what is written")
-    text = "write a contact sheet (.png or .html): a source's samples as they are, a net's as it sees them"
+    written = parser.add_argument_group("files to write")
+    text = "write a contact sheet (.png or .html): the samples of a source as they are, or as a net sees them"
     written.add_argument("--sheet", metavar="FILE", help=text)
     text = "samples on the sheet (default: 36)"
     written.add_argument("--count", type=positive, default=36, metavar="N", help=text)
-    text = "write the mean of all samples, for mean_file: .binaryproto or .npy"
+    text = "write the mean of all samples (.binaryproto or .npy), for mean_file"
     written.add_argument("--mean", metavar="FILE", help=text)
-    text = "write all samples as Caffe's LMDB database, as convert_imageset does"
+    text = "write all samples to an LMDB database of Caffe's form, as convert_imageset does"
     written.add_argument("--write", metavar="FILE", help=text)
-    text = "of a source: give each image this height and width"
+    text = "resize each image of a source to this height and width"
     written.add_argument("--resize", type=size, default=(), metavar="N|HxW", help=text)
-    text = "with --write: images stay encoded; else they become arrays"
+    text = "with --write: keep images encoded (default: write arrays)"
     written.add_argument("--encoded", action="store_true", help=text)
     common(parser, "modules", "ignore_unknown", "json")
 
@@ -99,12 +102,10 @@ def _layer(args: argparse.Namespace, layers: list[Subject]) -> list[Subject]:
     if args.layer:
         layers = [subject for subject in layers if subject.layer == args.layer]
         if not layers:
-            known = ", ".join(filter(None, names)) or "it is a source by itself"
+            known = ", ".join(filter(None, names)) or "it is a source, and has no layers"
             raise InvalidInput(f"{args.file}: has no layer {args.layer}{near(args.layer, names)}: {known}")
     if len(layers) > 1 and (args.sheet or args.mean or args.write):
-        raise InvalidInput(
-            f"{args.file}: has the layers {', '.join(names)}: say --layer NAME, which one is to be written"
-        )
+        raise InvalidInput(f"{args.file}: has the layers {', '.join(names)}: choose the one to write with --layer NAME")
     return layers
 
 

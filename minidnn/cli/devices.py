@@ -24,15 +24,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn devices --disk /scratch",
         "minidnn devices cuda --profile card.yaml",
     )
-    only = "only this one; the exit code is 2 if it cannot be used"
+    only = "show only this device; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
     text = (
-        "measure the link between the ranks that a launcher has started, and write it; --link FILE takes it elsewhere"
+        "measure the link between the ranks that a launcher has started, and write it to a file for --link of other "
+        "commands"
     )
     parser.add_argument("--link", metavar="FILE.yaml", help=text)
-    text = "measure the disk of this folder, and keep its speed for plans that use it; only this"
+    text = "only measure the disk of this folder, and keep its speed for plans that use it"
     parser.add_argument("--disk", metavar="PATH", help=text)
-    text = "measure all numbers of the GPU's profile, and write it; --gpu FILE.yaml takes it elsewhere"
+    text = "measure all numbers of the GPU's profile, and write it to a file for --gpu of other commands"
     parser.add_argument("--profile", metavar="FILE.yaml", help=text)
     common(parser, "json")
 
@@ -136,10 +137,12 @@ def _measured_link(args: argparse.Namespace) -> int:
         raise InvalidInput(f"--link {args.link}: {problem}")
     device = open_device(args.name or "cpu")
     if device.own_memory:
-        raise InvalidInput(f"--link: {device.name} has memory of its own, and what is measured is between hosts: cpu")
+        raise InvalidInput(
+            f"--link measures the link between hosts, and {device.name} has memory of its own: use the device cpu"
+        )
     if (launch := launched.launch()) is None:
         raise InvalidInput(
-            f"--link: a link is between ranks, and this is the only one: mpiexec -n 2 minidnn {' '.join(sys.argv[1:])}"
+            f"--link measures between ranks, and this is the only rank: mpiexec -n 2 minidnn {' '.join(sys.argv[1:])}"
         )
     engine = launched.engine(launch)
     result, tried = link(engine, device)
@@ -183,7 +186,7 @@ def _measured_card(args: argparse.Namespace) -> int:
     if problem := unwritable(path, ".yaml", ".yml"):
         raise InvalidInput(f"--profile {args.profile}: {problem}")
     if name.partition(":")[0] != "cuda":
-        raise InvalidInput(f"--profile: {name} has no profile, since only GPUs have one; --profile goes with cuda")
+        raise InvalidInput(f"--profile: only GPUs have a profile, and {name} is none: use the device cuda")
     device = open_device(name, tf32=False)
     base = at_hand(int(name.partition(":")[2] or 0))
     source = f"measured by `minidnn devices --profile` on {device.description}"

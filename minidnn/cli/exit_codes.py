@@ -39,15 +39,17 @@ def message(error: Exception) -> str:
 
 def _unforeseen(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] in CUDA:
-        return f"CUDA failed while the step ran: {error}; with --no-graph and compute-sanitizer it says where"
+        return f"CUDA failed while the step ran: {error}; --no-graph and compute-sanitizer show where"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         full = " (nothing more can be written there)" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror or error}{full}"
     if _unnameable(error):
         assert isinstance(error, UnicodeEncodeError)
-        return f"{error.object}: this locale has no such names of files ({error.encoding}); set LC_ALL=C.UTF-8"
+        return (
+            f"{error.object}: this locale ({error.encoding}) cannot express the name of this file; set LC_ALL=C.UTF-8"
+        )
     if isinstance(error, MemoryError):
-        return f"this machine has not enough memory{f': {error}' if str(error) else ''}"
+        return f"this machine does not have enough memory{f': {error}' if str(error) else ''}"
     what = f"{type(error).__name__}: {error}"
     return f"internal error, please report it: {what} (`minidnn --traceback VERB ...` shows where)"

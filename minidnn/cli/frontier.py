@@ -23,10 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
-        help="ask three budgets only: --budget, this much less and this much more",
+        help="plan for three budgets only: --budget, and SIZE less and more",
     )  # fmt: skip
     parser.add_argument(
-        "--points", type=positive, default=POINTS, metavar="N", help=f"budgets that are tried (default: {POINTS})"
+        "--points", type=positive, default=POINTS, metavar="N", help=f"number of budgets to try (default: {POINTS})"
     )
     subject.report(parser, "a picture (.svg, .png), the rows")
 
@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, frontier.Frontier)
     if args.budget is not None and not args.step:
-        raise InvalidInput("--budget: a frontier asks many budgets; with --step SIZE, this one and two beside it")
+        raise InvalidInput(
+            "--budget: a frontier tries many budgets; add --step SIZE to try this one and its two neighbours"
+        )
     result = frontier.of(subject.planned(args), args.policies or (), args.points, args.step, status)
     subject.deliver(args, result)
     return 0

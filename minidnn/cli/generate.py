@@ -18,16 +18,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn generate gpt.yaml --weights out/gpt_iter_800.safetensors --prompt 'The plan '",
         "minidnn generate gpt.yaml --weights out/gpt_iter_800.safetensors --prompt 12,7 --count 20 --temperature 0",
     )
-    parser.add_argument("model", metavar="MODEL", help=f"a model file: {NETS}; its data are tokens: or text:")
+    parser.add_argument("model", metavar="MODEL", help=f"a model file ({NETS}) whose data source is tokens: or text:")
     weights(parser)
-    what = "what it goes on from: a text, or of a net of token ids these, with commas between"
+    what = "the text to continue; for a net of token ids, ids separated by commas"
     parser.add_argument("--prompt", required=True, metavar="TEXT", help=what)
-    parser.add_argument("--count", type=positive, default=200, metavar="N", help="tokens to make (default: 200)")
-    what = "scores are divided by this before a token is drawn; 0 takes the likeliest (default: 1)"
+    parser.add_argument("--count", type=positive, default=200, metavar="N", help="tokens to generate (default: 200)")
+    what = "divide scores by this before drawing a token; 0 takes the likeliest (default: 1)"
     parser.add_argument("--temperature", type=at_least_zero, default=1.0, metavar="T", help=what)
-    what = "draw from the N likeliest tokens alone (default: from all)"
+    what = "draw from the N likeliest tokens only (default: from all)"
     parser.add_argument("--top-k", type=positive, metavar="N", help=what)
-    what = "run a whole window for each token, and keep no keys and values: the same text, slowly"
+    what = "run the whole window for each token instead of keeping keys and values: the same text, more slowly"
     parser.add_argument("--no-cache", action="store_true", help=what)
     common(
         parser, "policy", "budget", "host_budget", "ram", "seed", "device", "set", "modules", "ignore_unknown", "json"
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             return made.opened(setting)
         except Mixing as error:
-            say(f"minidnn: {error}: no keys and values are kept, and each token is a whole window", file=sys.stderr)
+            say(f"minidnn: {error}; keys and values are not kept, so each token takes a whole window", file=sys.stderr)
             return made.opened(setting, cached=False)
 
     with opened_writer() as writer:

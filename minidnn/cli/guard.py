@@ -96,7 +96,7 @@ def guarded(
     if why := heard.get("error") or (_killed(-code) if code < 0 else None):
         time.sleep(MOMENT * (2 if heard.get("lost") else bool(launch.rank) if code >= 0 else 0))
         newest = heard.get("snapshot")
-        rest = f"\nthe newest snapshot is {newest}: --resume latest goes on from it" if newest else ""
+        rest = f"\nthe newest snapshot is {newest}: --resume latest continues from it" if newest else ""
         _complain(f"rank {launch.rank}: {why}{rest}")
     return LOST if code < 0 else code
 
@@ -124,9 +124,9 @@ def _started(guard: Guard, child: int, limit: float, here: Callable[[], int]) ->
         most = max(most, count)
         why = None
         if count < most:
-            why = f"MPI cannot start, for of {most} ranks on this machine {count} are left"
+            why = f"MPI cannot start: of {most} ranks on this machine, {count} are left"
         elif time.monotonic() - began > limit:
-            why = f"MPI has not started within {limit:g} s: another rank has ended, or is late (--rank-limit)"
+            why = f"MPI has not started within {limit:g} s: another rank has ended or is late (--rank-limit)"
         if why:
             time.sleep(MOMENT)  # that rank may be about to say why it ends, and this one may have heard of it
             if not guard.heard().get("entered"):
@@ -166,7 +166,7 @@ def _work(
 
 def _killed(number: int) -> str:
     name = signal.Signals(number).name
-    memory = ", by the system for want of memory perhaps" if number == signal.SIGKILL else ""
+    memory = ", perhaps by the system because memory ran out" if number == signal.SIGKILL else ""
     return f"its process was killed ({name}{memory})"
 
 

@@ -58,7 +58,9 @@ def policies(width: int, indent: str) -> str:
         first, *more = textwrap.wrap(summary(name), max(width - column, 20)) or [""]
         lines += [f"{name:{column}}{first}".rstrip(), *(" " * column + line for line in more)]
     suffixes = ", ".join(f":{letter} ({what})" for letter, what in SUFFIXES.items())
-    told = f"{', '.join(CHOOSING)} choose algorithms themselves; other names may end in {suffixes}; none means :f"
+    told = (
+        f"{', '.join(CHOOSING)} choose algorithms themselves; other names may end in {suffixes}; without a suffix, :f"
+    )
     whose: dict[str, list[str]] = {}
     for name, paper in PAPERS.items():
         whose.setdefault(paper.short, []).append(name)

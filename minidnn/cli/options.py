@@ -15,70 +15,71 @@ if TYPE_CHECKING:
     from minidnn.jobs.setting import Given, Setting
 
 TUNED = "best"  # the policy that batches are tuned under, where neither file nor option names one
-ONE = "one of the policies, or a FILE.plan; docs/policies.md explains them"
+ONE = "the name of a policy, or a FILE.plan; docs/policies.md explains them"
 
 # The options that the command line alone has, by the option of a run (jobs/options.py) that they come before in help;
 # the last ones come after all. Several may have one flag: a verb has one of them.
 OWN: dict[str, tuple[Option, ...]] = {
     "budget": (
         Option(
-            "policy_searched", f"what happens to memory, {ONE} (default: each of them, and each variant)", "word",
+            "policy_searched", f"the memory policy: {ONE} (default: every policy and every variant)", "word",
             "NAME", MEMORY, flag="--policy",
         ),
         Option(
-            "policy_tuned", f"what happens to memory, {ONE} (default: the file's, or {TUNED})", "word", "NAME", MEMORY,
+            "policy_tuned", f"the memory policy: {ONE} (default: the file's, or {TUNED})", "word", "NAME", MEMORY,
             flag="--policy",
         ),
         Option("policies", f"the policies to compare, each {ONE}", "names", group=MEMORY),
     ),
     "seq": (Option("batch", "use this batch size instead of the file's", "positive"),),
     "no_fusion": (
-        Option("no_tf32", "with --device cuda: float32 products in full, not rounded for tensor cores", "switch"),
-        Option("no_graph", "with --device cuda: enqueue each kernel anew instead of replaying a graph", "switch"),
+        Option("no_tf32", "with --device cuda: compute float32 products in full precision, not in TF32", "switch"),
+        Option("no_graph", "with --device cuda: launch each kernel instead of replaying a graph", "switch"),
         Option(
-            "nvtx", "with --device cuda: show each op to NVIDIA's profilers as a range of its name; implies "
-            "--no-graph, since a replayed graph has no ranges", "switch",
+            "nvtx", "with --device cuda: mark each op as a named range for NVIDIA's profilers; implies --no-graph, "
+            "since a replayed graph has no ranges", "switch",
         ),
         Option(
-            "avoid", "with --device cuda: do without cuDNN's plans whose names contain this, such as eng34 (may be "
-            "given several times)", "texts", "PLAN",
+            "avoid", "with --device cuda: do not use cuDNN's plans whose names contain this text, such as eng34 (may "
+            "be given several times)", "texts", "PLAN",
         ),
     ),
     "ranks": (
         Option(
-            "gpu", "simulate this GPU instead of running: rtx3060, h100 or another of {gpus} (`minidnn devices` lists "
-            "them), here (this machine's), or a FILE.yaml", "text", "NAME",
+            "gpu", "simulate a GPU instead of running: rtx3060, h100 or another of {gpus} profiles (`minidnn "
+            "devices` lists them); `here` for this machine's; or a FILE.yaml", "text", "NAME",
         ),
     ),
     "link": (
         Option(
-            "ranks_several", "simulate so many devices that train together; with 1,2,4,...,1024 the speed of each; "
-            "docs/ranks.md", "counts", "N|A,B,...", flag="--ranks",
+            "ranks_several", "simulate this many devices that train together; 1,2,4,...,1024 compares the speed of "
+            "each number; docs/ranks.md", "counts", "N|A,B,...", flag="--ranks",
         ),
     ),
     "": (
         Option(
-            "set", "overrule a field of the solver file, or give a net's solver one: base_lr=0.01, stepvalue=[10,20], "
-            "minidnn.budget=2MiB (may be given several times)", "texts", "FIELD=VALUE", FILES,
+            "set", "set a field of the solver, in place of the file's or for a net without a solver file: "
+            "base_lr=0.01, stepvalue=[10,20], minidnn.budget=2MiB (may be given several times)", "texts",
+            "FIELD=VALUE", FILES,
         ),
         Option(
-            "loss", "give a net that has no loss one: labels and, behind its last output, SoftmaxWithLoss or what "
-            "fits", "switch", group=FILES,
+            "loss", "add labels and a loss to a net that has no loss: SoftmaxWithLoss, or the loss that suits its "
+            "last output", "switch", group=FILES,
         ),
         Option(
-            "modules", "first import this module, or this .py file, with layers, policies, optimizers or sources of "
-            "your own (may be given several times)", "texts", "MODULE", FILES, flag="--import",
+            "modules", "first import this module or .py file, which defines your own layers, policies, optimizers or "
+            "sources (may be given several times)", "texts", "MODULE", FILES, flag="--import",
         ),
         Option(
-            "ignore_unknown", "ignore the fields of files that minidnn does not know, and name them", "switch",
+            "ignore_unknown", "ignore fields of files that minidnn does not know, and list them", "switch",
             group=FILES,
         ),
         Option(
-            "shape", "this shape for a top of a layer that gives data, in place of the data, which then need not be "
-            "here (may be given several times)", "shapes", "TOP=N,C,H,W", FILES,
+            "shape", "give a top of a data layer this shape, so that its data need not be present (may be given "
+            "several times)", "shapes", "TOP=N,C,H,W", FILES,
         ),
         Option(
-            "trace", "write the step for other programs: its instructions, stalls and bytes over time for Perfetto "
+            "trace", "write the step for other tools: a timeline of instructions, stalls and memory for Perfetto "
             "(.json), or the arena's history for PyTorch's memory viewer (.pickle); docs/howto/trace.md", "text",
             "FILE", FILES,
         ),
@@ -87,10 +88,10 @@ OWN: dict[str, tuple[Option, ...]] = {
             ".png)", "text", "FILE", FILES,
         ),
         Option(
-            "torch", "FILE is a Python file and a function of it (FILE.py:make) that returns a module of PyTorch, the "
+            "torch", "FILE names a function in a Python file (FILE.py:make) that returns a PyTorch module, the "
             "arguments of a step, the loss, and the optimizer; docs/howto/will-it-fit.md", "switch", group=FILES,
         ),
-        Option("json", "print one JSON document on standard output and nothing else there", "switch", group=FILES),
+        Option("json", "print one JSON document on standard output, and nothing else there", "switch", group=FILES),
     ),
 }  # fmt: skip
 

@@ -20,12 +20,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn pack buffers.csv --out placed.csv",
         "minidnn pack buffers.csv --capacity 1GiB --json",
     )
-    parser.add_argument("file", metavar="FILE.csv", help="columns id, lower, upper, size: alive over [lower, upper)")
-    parser.add_argument("--capacity", type=size, metavar="SIZE", help="bytes that are enough (default: the load)")
-    parser.add_argument("--out", metavar="FILE.csv", help="write the same with a column of offsets")
+    parser.add_argument(
+        "file",
+        metavar="FILE.csv",
+        help="a table of buffers with the columns id, lower, upper, size; each is alive over [lower, upper)",
+    )
+    parser.add_argument(
+        "--capacity",
+        type=size,
+        metavar="SIZE",
+        help="stop at a packing of this size (default: of the load, the most bytes that are alive at once)",
+    )
+    parser.add_argument("--out", metavar="FILE.csv", help="write the table with a column of offsets")
     parser.add_argument(
         "--work", type=positive, metavar="N", default=WORK,
-        help=f"buffers and moments that the search looks at, in all (default: {WORK}, some ten seconds)",
+        help=f"how many buffers and moments the search may examine in all (default: {WORK}, about ten seconds)",
     )  # fmt: skip
     common(parser, "json")
 
@@ -70,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     cells = [str(len(problem)), str(problem.load), str(result.height), over, result.how, table.duration(seconds)]
     table.plain(("", "buffers", "load", "height", "over load", "found by", "time"), [(Path(args.file).name, *cells)])
     if not fits:
-        say(f"no packing within {args.capacity} bytes was found; none is lower than the load of {problem.load} bytes")
+        say(f"found no packing within {args.capacity} bytes; no packing takes less than the load, {problem.load} bytes")
     if result.height > problem.load and (why := missing()):
-        say(f"without the search, which {why}")
+        say(f"the search was left out ({why})")
     return 0 if fits else REFUSED

@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         with contextlib.suppress(OSError):
-            say(f"{self.prog}: {message}; `{self.prog} --help` shows how", file=sys.stderr)
+            say(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
         self.exit(USAGE)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"there is no option {name!r}{near(name, self._option_string_actions)}")
         result, more = super().parse_known_args(words, namespace)
         if more:
-            self.error(f"{more[0]!r} is one word too many")
+            self.error(f"unexpected argument {more[0]!r}")
         return result, more
 
     def _own(self, words: Sequence[str]) -> Iterator[str]:

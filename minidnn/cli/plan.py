@@ -33,9 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn plan resnet50 --gpu h100 --ranks 1,2,4,...,1024 --link 8xnvlink4+ib100 --report scaling.svg",
     )
     subject.arguments(parser, *PLANNED, "json", "trace", "arena")
-    parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
+    parser.add_argument("--listing", action="store_true", help="list the instructions of the schedule")
     parser.add_argument(
-        "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
+        "--save",
+        metavar="FILE.plan",
+        help="write the plan as text, to compare it, or to run it on any machine with --policy FILE.plan",
     )
     subject.report(parser, "a page (.html), a picture (.svg, .png), the rows")
 
@@ -83,7 +85,7 @@ def _scaling(args: argparse.Namespace) -> int:
         "--arena": args.arena,
     }
     if flag := next((flag for flag, value in taken.items() if value), None):
-        raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
+        raise InvalidInput(f"{flag} takes one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
     scaling.checked(args.ranks)
     job = subject.read(args)
     result = scaling.of(job, subject.policies_of(args) or [job.setting.policy], args.ranks, status)
@@ -108,7 +110,7 @@ def _show(args: argparse.Namespace, plans: Plans) -> None:
         if r.refused is None and plans.document.peaks is None:
             report.show_peak(r.policy, r.schedule)
         if r.refused is None and r.policy in plans.rams:
-            say(f"{r.policy}: RAM in a run about {plans.rams[r.policy]}")
+            say(f"{r.policy}: a run takes RAM of about {plans.rams[r.policy]}")
             if args.gpu is None and (refused := plans.rams[r.policy].refusal(r.policy)):
                 say(f"minidnn: a run here would be refused: {refused}", file=sys.stderr)
     if plans.document.pytorch:
@@ -122,7 +124,7 @@ def _list(plans: Plans) -> None:
 
     for r in plans.results:
         if r.refused is not None:
-            say(f"minidnn: {r.refused}; listed as under its smallest budget", file=sys.stderr)
+            say(f"minidnn: {r.refused}; the listing is for its smallest budget", file=sys.stderr)
         for schedule in r.arrangement.schedules.values():
             say(f"# {r.policy}")
             for line in listing(schedule):
@@ -141,7 +143,7 @@ def _save(args: argparse.Namespace, job: Plannable, policies: list[str]) -> int:
 
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
-        raise InvalidInput("--save writes one policy's plan, and no listing")
+        raise InvalidInput("--save writes the plan of one policy: name one policy, and leave out --listing")
     if flags := subject.step_options(args):
         raise InvalidInput(f"--save makes a plan and simulates no step: leave out {flags[0]}")
     if problem := unwritable(path, plan_file.SUFFIX):

@@ -20,13 +20,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         metavar="INPUT",
         nargs="+",
-        help="an image; a folder, for all images in it; or raw samples: an npy file, an npz with an array x or images, "
-        "Caffe's .binaryproto or .datum. All are made ready as the net's Data layer has them in phase TEST",
+        help="an image; a folder of images; or raw samples: an .npy file, an .npz with an array x or images, or "
+        "Caffe's .binaryproto or .datum. All are prepared as by the net's Data layer in phase TEST",
     )
     weights(parser)
-    parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
+    parser.add_argument("--top", type=positive, default=3, metavar="N", help="likeliest classes to print (default: 3)")
     parser.add_argument(
-        "--classes", metavar="FILE", help="the names of the classes, one on each line (default: the data's)"
+        "--classes", metavar="FILE", help="a file with the names of the classes, one per line (default: the data's)"
     )
     common(
         parser, "policy", "budget", "host_budget", "ram", "batch", "format", "device", "set", "modules",

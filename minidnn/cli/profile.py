@@ -14,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn profile models/digits_solver.yaml --device cuda --again",
     )
     subject.arguments(parser, "device", "format", "ranks", "json")
-    parser.add_argument("--again", action="store_true", help="also measure ops that were measured before")
+    parser.add_argument("--again", action="store_true", help="measure ops again that were measured before")
 
 
 def run(args: argparse.Namespace) -> int:

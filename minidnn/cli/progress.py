@@ -78,8 +78,8 @@ def late(event: Ended) -> str | None:
         return None
     rank = event.waits.index(min(event.waits))
     return (
-        f"Rank {rank} was late: others waited up to {max(event.waits):.3g} s of {event.seconds:.3g} s, "
-        f"and rank {rank} {min(event.waits):.3g} s"
+        f"Rank {rank} was late: other ranks waited up to {max(event.waits):.3g} s of {event.seconds:.3g} s, and rank "
+        f"{rank} waited {min(event.waits):.3g} s"
     )
 
 
@@ -98,7 +98,10 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
         yield f"Resuming from {event.resumed}"
     if event.weights:
         yield f"Weights: {len(event.weights.taken)} blobs taken"
-        for what, names in (("not in the file, as filled", event.weights.missing), ("not used", event.weights.unused)):
+        for what, names in (
+            ("not in the file, filled anew", event.weights.missing),
+            ("not used", event.weights.unused),
+        ):
             if names:
                 yield f"Weights {what}: {', '.join(names)}"
     yield from event.notes

@@ -18,7 +18,7 @@ def _verb() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != PACKAGE:
             raise
-        raise InvalidInput(f"reproduce needs the package {PACKAGE}, which minidnn's wheel has, too") from error
+        raise InvalidInput(f"reproduce needs the package {PACKAGE}, which minidnn's wheel contains") from error
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,10 +30,10 @@ def supervised(args: argparse.Namespace, launch: Launch | None, arguments: Seque
 
     Raises InvalidInput if ranks are started already."""
     if launch is not None:
-        own = ", which has a --max-restarts of its own" if launch.by == TORCHRUN else ": it ends all ranks together"
+        own = ", which has its own --max-restarts" if launch.by == TORCHRUN else ", which ends all ranks together"
         raise InvalidInput(
-            f"--max-restarts stands outside of {launch.by}{own}; "
-            'instead: minidnn train SOLVER --max-restarts N --launcher "mpiexec -n 4"'
+            f"--max-restarts cannot be used within {launch.by}{own}; instead: minidnn train SOLVER --max-restarts N "
+            '--launcher "mpiexec -n 4"'
         )
     rest, launchers = _without(arguments, OURS), args.launcher or [""]
     asked: list[int] = []  # signals
@@ -48,7 +48,7 @@ def supervised(args: argparse.Namespace, launch: Launch | None, arguments: Seque
         if start < (args.max_restarts or 0):
             following = launchers[min(start + 1, len(launchers) - 1)]
             by = f" by {following}" if following else ""
-            text = f"the run has ended with code {code}: restart {start + 1} of {args.max_restarts}{by}"
+            text = f"the run ended with code {code}: restart {start + 1} of {args.max_restarts}{by}"
             say(f"minidnn: {text}, from its newest snapshot", file=sys.stderr, flush=True)
     return code
 

@@ -36,17 +36,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "size", "tokens", "depth"),
-        help="find the largest batch of a net, the largest side of its images in pixels, the most tokens of a sample, "
-        "or the largest depth (then FILE is {families})",
+        help="what to maximize: the batch size, the side of the images in pixels, the tokens per sample, or the "
+            "depth of a family (then FILE is {families})",
     )  # fmt: skip
     parser.add_argument(
         "--step", type=positive, metavar="N",
-        help=f"try multiples of N only (default: every batch and depth, every {SIDE}th side, every {APART}th number of "
-        "tokens)",
+        help=f"try multiples of N only (default: every batch and depth, multiples of {SIDE} pixels and of {APART} "
+            "tokens)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=positive, default=SECONDS, metavar="S",
-        help=f"time limit per policy, after which no further size is tried (default: {SECONDS})",
+        help=f"seconds per policy, after which no further size is tried (default: {SECONDS})",
     )  # fmt: skip
     subject.report(parser, "the rows")
 
@@ -76,9 +76,9 @@ def _attempt(what: str, policy: str, t: Try, budget: int) -> str:
     if not t.budget:
         text = f"takes {sizes.text(t.arena)} at its leanest"
     elif t.arena > budget:
-        text = f"needs {sizes.text(t.arena)}, {sizes.text(t.arena - budget)} too many"
+        text = f"needs {sizes.text(t.arena)}, {sizes.text(t.arena - budget)} too much"
     elif not t.fits:
-        text = f"needs {sizes.text(t.host)} on the host, too many"
+        text = f"needs {sizes.text(t.host)} on the host, which is too much"
     else:
-        text = f"fits into {sizes.text(t.arena)}, {sizes.text(budget - t.arena)} to spare"
+        text = f"fits in {sizes.text(t.arena)}, with {sizes.text(budget - t.arena)} to spare"
     return f"{policy}: {what} {t.size} {text} ({t.seconds:.1f} s)"

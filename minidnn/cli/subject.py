@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from minidnn.nets.net import Net
 
 
-NETS = "YAML, Caffe's .prototxt, .onnx, or a class of a Python file, .py or FILE.py:CLASS"  # forms of files
+NETS = "YAML, Caffe's .prototxt, .onnx, or a class in a Python file, FILE.py or FILE.py:CLASS"  # forms of files
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
-    what = f"a model file, or a solver file (adds its optimizer's state): {NETS}; or the name of a model"
+    what = f"a model file ({NETS}); a solver file, which adds its optimizer's state; or the name of a model"
     parser.add_argument("file", metavar="FILE", help=what)
     common(parser, "batch", "seq", "set", "loss", "modules", "ignore_unknown", "shape", *shared)
 
@@ -50,7 +50,7 @@ def check_nets(args: argparse.Namespace, flag: str) -> None:
     from minidnn.errors import InvalidInput
 
     if args.torch:
-        raise InvalidInput(f"{flag} is for minidnn's own nets, and not for a module of PyTorch: leave it out")
+        raise InvalidInput(f"{flag} is for minidnn's own nets, not for a PyTorch module: leave it out")
 
 
 # options of nets that are no keywords of a run, by what argparse calls them
@@ -82,7 +82,7 @@ def check_weights(args: argparse.Namespace, nets: Sequence[Net]) -> None:
     from minidnn.jobs.job import tell_weights
 
     if not args.weights and not all(net.weights for net in nets):
-        raise InvalidInput(f"{args.model} has no weights: name a file of them (--weights FILE)")
+        raise InvalidInput(f"{args.model} has no weights: name a file that has them (--weights FILE)")
     if not args.weights:
         tell_weights(nets[0])
 
@@ -92,13 +92,13 @@ def policies_of(args: argparse.Namespace) -> list[str]:
     from minidnn.errors import InvalidInput
 
     if args.policies and args.policy:
-        raise InvalidInput("--policy is one of --policies: give one or the other")
+        raise InvalidInput("--policy and --policies exclude each other: give one of them")
     return args.policies or ([args.policy] if args.policy else [])
 
 
 def report(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --report, for a verb that can write its result to a file. what: the forms of that file"""
-    text = f"write {what} (.csv), or the document of --json (.json)"
+    text = f"write {what} (.csv), or the --json document (.json)"
     group(parser, FILES).add_argument("--report", metavar="FILE", help=text)
 
 

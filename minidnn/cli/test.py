@@ -19,11 +19,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help=f"a model file with test data, or its solver file: {NETS}")
     weights(parser)
-    text = "the samples of a net whose inputs are Input layers, as a Data layer names a source: folder:photos, digits"
+    text = "the samples of a net with Input layers: a data source, named as in a Data layer (folder:photos, digits)"
     parser.add_argument("--data", "--test-data", metavar="SOURCE", help=text)
-    parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
     parser.add_argument(
-        "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
+        "--iterations", type=positive, metavar="N", help="batches to test (default: one pass over the data)"
+    )
+    parser.add_argument(
+        "--confusion", action="store_true", help="show which classes are mistaken for which, and the accuracy of each"
     )
     common(
         parser, "policy", "budget", "host_budget", "ram", "batch", "seq", "format", "workers", "worker_limit", "device",

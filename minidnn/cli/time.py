@@ -23,12 +23,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser, "policy", "budget", "host_budget", "device", "costs", "format", "state", "gpu", "ranks", "json",
         "trace", "arena",
     )  # fmt: skip
-    parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
+    parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps to time (default: {STEPS})")
     parser.add_argument(
         "--algorithms",
         action="store_true",
-        help="each convolution pass by each of its algorithms, with workspace and seconds, and which the policy takes; "
-        "what `minidnn profile` has not measured yet is measured",
+        help="list each algorithm of each convolution pass, with its workspace and seconds, and mark the policy's "
+        "choice; measure those that `minidnn profile` has not measured yet",
     )
     subject.report(parser, "the rows")
 

@@ -28,9 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn train solver.yaml --epochs 20 --test-epochs 1 --keep-best accuracy --patience 5",
         "minidnn train solver.yaml --budget 4GiB --resume latest --log run.jsonl --tensorboard tb",
     )
-    what = f"a solver file, YAML or Caffe's .prototxt; or a net ({NETS}) whose solver --set makes up"
+    what = f"a solver file (YAML or Caffe's .prototxt), or a net ({NETS}), whose solver --set defines"
     parser.add_argument("solver", metavar="SOLVER", help=what)
-    _course(parser.add_argument_group("where it begins and ends"))
+    _course(parser.add_argument_group("start and end of training"))
     _followed(parser.add_argument_group("tests, snapshots and logs"))
     _together(parser.add_argument_group(RANKS))
     common(
@@ -43,44 +43,55 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _course(group: Arguments) -> None:
     begin, end = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
-    begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    text = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel (default: an "
-    text += ".onnx begins with its own)"
-    begin.add_argument("--weights", metavar="FILE", help=text)
-    end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
-    end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
+    begin.add_argument("--resume", metavar="FILE|latest", help="continue from a snapshot, bit for bit")
     text = (
-        "the samples of a net whose inputs are Input layers, such as that of an .onnx: a source as a Data layer names "
+        "start from these weights, matched by layer name: a snapshot, any safetensors file, or a .caffemodel "
+        "(default: an "
     )
-    text += "it (folder:photos, an LMDB, digits)"
+    text += ".onnx starts from its own)"
+    begin.add_argument("--weights", metavar="FILE", help=text)
+    end.add_argument(
+        "--max-iter", type=positive, metavar="N", help="stop at iteration N instead of the file's max_iter"
+    )
+    end.add_argument("--epochs", type=positive, metavar="N", help="train for N epochs instead")
+    text = "the samples of a net with Input layers, such as an .onnx: a data source, named as in a Data layer "
+    text += "(folder:photos, an LMDB, digits)"
     group.add_argument("--data", metavar="SOURCE", help=text)
-    group.add_argument("--test-data", metavar="SOURCE", help="the same for its tests")
-    text = "with --keep-best: end after N tests in a row that are not better"
+    group.add_argument("--test-data", metavar="SOURCE", help="the same for the net's tests")
+    text = "with --keep-best: stop after N tests in a row without improvement"
     group.add_argument("--patience", type=positive, metavar="N", help=text)
 
 
 def _together(group: Arguments) -> None:
     sizes = group.add_mutually_exclusive_group()
-    text = "update after N batches' gradients of each rank, instead of the file's iter_size"
+    text = "sum the gradients of N batches on each rank for an update, instead of the file's iter_size"
     sizes.add_argument("--iter-size", type=positive, metavar="N", help=text)
-    text = "the same for all ranks together: each takes its part of N batches, so that N stays when ranks change"
+    text = (
+        "the same for all ranks together: each takes its part of N batches, so N stays the same if the number of "
+        "ranks changes"
+    )
     sizes.add_argument("--micro-batches", type=positive, metavar="N", help=text)
-    text = "start a run that fails up to N times again, from its newest snapshot"
+    text = "restart a run that fails from its newest snapshot, up to N times"
     group.add_argument("--max-restarts", type=positive, metavar="N", help=text)
-    text = 'what starts the ranks each time, as "mpiexec -n 4"; the second one given is for the first restart'
+    text = (
+        'the command that starts the ranks, such as "mpiexec -n 4"; given more than once, the second is for the '
+        "first restart"
+    )
     group.add_argument("--launcher", action="append", metavar="COMMAND", help=text)
 
 
 def _followed(group: Arguments) -> None:
     for what, does in (("test", "test"), ("display", "log a line"), ("snapshot", "take a snapshot")):
-        text = f"{does} each N epochs, instead of as the file says in iterations"
+        text = f"{does} every N epochs, instead of at the file's interval in iterations"
         group.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=text)
-    group.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
-    text = "keep the best test's snapshot beside the others, by this output: accuracy, loss, highest:NAME, lowest:NAME"
+    group.add_argument(
+        "--snapshot-prefix", metavar="PATH", help="the prefix of snapshots' paths, instead of the file's"
+    )
+    text = "also keep the snapshot with the best test, judged by this output: accuracy, loss, highest:NAME, lowest:NAME"
     group.add_argument("--keep-best", metavar="OUTPUT", help=text)
-    text = "write each step and test as it comes: FILE.jsonl has JSON lines, FILE.csv rows; may be given twice"
+    text = "write each step and test as it happens: JSON lines to FILE.jsonl, or rows to FILE.csv; may be given twice"
     group.add_argument("--log", action="append", metavar="FILE", help=text)
-    group.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard's event files to this folder")
+    group.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard event files to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +118,7 @@ def _part(batches: int, ranks: int) -> int:
     from minidnn.errors import InvalidInput
 
     if batches % ranks:
-        raise InvalidInput(f"--micro-batches {batches} are not a multiple of {ranks} ranks")
+        raise InvalidInput(f"--micro-batches {batches} is not a multiple of the {ranks} ranks")
     return batches // ranks
 
 

@@ -31,16 +31,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "facts", "json",
     )  # fmt: skip
     parser.add_argument(
-        "--grid", type=positive, metavar="N", help="find batches to within N (default: an eighth of them)"
+        "--grid",
+        type=positive,
+        metavar="N",
+        help="find the largest and the fastest batch size to within N (default: an eighth of it)",
     )
     parser.add_argument("--gpus", dest="ranks", type=counts, metavar="N", help="the same as --ranks")
     parser.add_argument(
         "--samples", type=positive, metavar="N",
-        help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 if it is synthetic)",
+        help="samples per epoch (default: those of the data, or ImageNet's 1281167 for synthetic data)",
     )  # fmt: skip
     parser.add_argument(
         "--measure", action="store_true",
-        help="measure the ops at the batches that were found, run these, and compare with the prediction",
+        help="measure the ops at the batch sizes that were found, run them, and compare with the prediction",
     )  # fmt: skip
     subject.report(parser, "a page (.html), the curve alone as a picture (.svg, .png), the rows")
 

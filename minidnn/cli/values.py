@@ -42,7 +42,7 @@ def at_least_zero(text: str) -> float:
 
 def above_zero(text: str) -> float:
     if not (number := _number(text)) > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return number
 
 
@@ -64,7 +64,9 @@ def counts(text: str) -> list[int]:
             result.append(positive(word))
             continue
         if len(result) < 2 or i + 2 != len(words) or result[-1] <= result[-2]:
-            raise argparse.ArgumentTypeError(f"{text!r}: ... comes after rising numbers, before the last: 1,2,4,...,64")
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: ... stands between rising numbers and the last one: 1,2,4,...,64"
+            )
         last = positive(words[-1])
         if result[-1] % result[-2]:
             step = result[-1] - result[-2]
@@ -79,7 +81,7 @@ def counts(text: str) -> list[int]:
 def started(text: str) -> int:
     """A number of ranks, which the launcher knows."""
     raise argparse.ArgumentTypeError(
-        f"ranks are started, not named: mpiexec -n {text} minidnn train ... (docs/ranks.md)"
+        f"a launcher starts ranks, and no option does: mpiexec -n {text} minidnn train ... (docs/ranks.md)"
     )
 
 

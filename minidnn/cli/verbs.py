@@ -12,34 +12,34 @@ GROUPS = {
     "The first hour": {
         "plan": "show the memory that a training step needs under each policy, without running it",
         "train": "train a network within a budget of bytes",
-        "compare": "compare policies: memory, traffic, time, and that the weights are the same",
+        "compare": "compare policies by memory, traffic and time, and check that they train the same weights",
         "cards": "find the GPUs that have enough memory for a network",
-        "frontier": "plot the time of a step against its memory, down to the least that works",
+        "frontier": "plot the time of a step against its memory, down to the least memory that works",
     },
     "A trained network": {
-        "test": "measure it on its test data",
-        "predict": "classify images, or the samples of a file",
+        "test": "measure a network on its test data",
+        "predict": "classify images, or the samples in a file",
         "generate": "continue a text, token by token",
     },
     "Networks and data": {
         "show": "list a network's layers: shapes, parameters, operations and bytes",
-        "data": "show what a source of samples holds; write a contact sheet, a mean or a database",
+        "data": "show the samples of a data source; write a contact sheet, a mean or a database",
         "convert": "convert a network, a solver or weights: YAML, Caffe's files, Python, ONNX, safetensors",
     },
     "The best use of a budget": {
         "search": "find the largest batch, size or depth that fits",
-        "tune": "find the batch of the highest throughput, and its learning rate",
+        "tune": "find the batch size with the highest throughput, and a learning rate for it",
     },
     "Research": {
-        "board": "compare all memory policies on networks, GPUs and budgets, with the gap to a lower bound",
-        "reproduce": "compare the papers' tables and figures with ours",
+        "board": "compare all memory policies on networks, GPUs and budgets, each with its gap to a lower bound",
+        "reproduce": "compare minidnn's numbers with the papers' tables and figures",
         "pack": "place buffers with known lifetimes at the lowest offsets",
     },
     "This machine": {
         "devices": "list the devices to run on and the GPUs to simulate",
         "time": "measure each layer, forward and backward",
-        "profile": "measure what ops and copies cost here, and keep it for planning",
-        "completion": "print the script that makes a shell complete verbs, options and names",
+        "profile": "measure the time of ops and copies here, and keep it for planning",
+        "completion": "print a shell script that completes verbs, options and names",
     },
 }
 VERBS = {verb: does for group in GROUPS.values() for verb, does in group.items()}

@@ -54,93 +54,100 @@ SIZE = ': a number, or a text such as "64MiB" or "12GB"'
 
 OPTIONS = (
     Option(
-        "policy", "what happens to memory: one of the policies, or a FILE.plan", "word", "NAME", MEMORY,
+        "policy", "the memory policy: the name of a policy, or a FILE.plan", "word", "NAME", MEMORY,
         help="; docs/policies.md explains them (default: the file's, or {default_policy})",
     ),
     Option(
-        "budget", "bytes of the arena on the device", "bytes", group=MEMORY, python=SIZE,
-        help=", such as 12GB (decimal) or 12GiB; --ram limits the process",
+        "budget", "the bytes that the arena on the device may take", "bytes", group=MEMORY, python=SIZE,
+        help=", such as 12GB (decimal) or 12GiB (binary); --ram limits the whole process",
     ),
     Option(
-        "host_budget", "host bytes that offloaded tensors may use", "bytes", group=MEMORY, python=SIZE,
+        "host_budget", "the bytes of host memory that offloaded tensors may take", "bytes", group=MEMORY, python=SIZE,
         help=" (default: this machine's memory; with --gpu, {host})",
     ),
     Option(
-        "ram", "bytes of this machine's memory that the whole process may use, all counted: the net is planned within "
-        "them, or refused before it starts (default: all that there is)", "bytes", group=MEMORY, python=SIZE,
+        "ram", "the bytes of this machine's memory that the whole process may take, with everything counted: the net "
+        "is planned to fit, or refused before it starts (default: all memory)", "bytes", group=MEMORY, python=SIZE,
     ),
     Option(
-        "host_ring", "pinned bytes that what leaves the device passes through, into ordinary memory (default: all of "
-        "it is pinned)", "bytes", group=MEMORY, python=SIZE,
+        "host_ring", "size of a pinned host buffer, through which offloaded tensors go to ordinary memory (default: "
+        "all of them are pinned)", "bytes", group=MEMORY, python=SIZE,
     ),
     Option(
-        "compress", "behind a ring, what lies in ordinary memory is packed without its zeros", "switch", group=MEMORY,
+        "compress", "store offloaded tensors without their zeros, in ordinary memory behind a ring", "switch",
+        group=MEMORY,
         help=" (with --host-ring or --disk)",
     ),
     Option(
-        "disk", "a folder on a disk for what the host budget has no room for, or without one for all that leaves the "
-        "ring, and at most SIZE bytes of it", "text", "PATH[:SIZE]", MEMORY,
+        "disk", "a folder on a disk, of which at most SIZE bytes are used: for offloaded tensors beyond the host "
+        "budget, or for all that pass through the ring if there is no host budget", "text", "PATH[:SIZE]", MEMORY,
     ),
     Option(
-        "state", "what lives on the host: nothing (device); the optimizer's state, which comes to the device for each "
-        "update and leaves again (host); weights and all else that lives from step to step, too (all); default: the "
-        "solver file's, else device", "choice", group=MEMORY, choices=("device", "host", "all"),
+        "state", "where weights and the optimizer's state live between uses: both on the device (device); the "
+        "optimizer's state on the host, and on the device only for each update (host); both on the host, with "
+        "everything else that lives from step to step (all); default: the solver file's, else device", "choice",
+        group=MEMORY, choices=("device", "host", "all"),
     ),
     Option(
-        "effort", "after its usual plan `best` looks for a quicker one, for so many seconds for each program that "
-        "trains; Ctrl-C takes the quickest so far. Time decides: equal calls need not give equal plans", "positive",
+        "effort", "how long `best` keeps searching for a faster plan after its usual one, in seconds for each "
+        "training program; Ctrl-C takes the fastest so far. The clock ends the search, so equal calls may give "
+        "different plans", "positive",
         "SECONDS", MEMORY,
     ),
-    Option("facts", "a paper's memory facts", "text", "NAME", MEMORY, python=": a name, or Facts", help=": {facts}"),
-    Option("seq", "tokens of a sample, instead of the file's", "positive"),
-    Option("global_batch", "samples of an update of all ranks: each takes an equal part", "positive"),
     Option(
-        "format", "what to compute in (default: the solver file's, else float32); weights stay float32", "choice",
+        "facts", "what the backward pass of each layer reads, as a paper assumes it", "text", "NAME", MEMORY,
+        python=": a name, or Facts", help=": {facts}",
+    ),
+    Option("seq", "tokens per sample, instead of the file's", "positive"),
+    Option("global_batch", "samples per update over all ranks; each rank takes an equal part", "positive"),
+    Option(
+        "format", "the number format of the computation (default: the solver file's, else float32); weights stay "
+        "float32", "choice",
         choices=FORMATS,
     ),
-    Option("seed", "the seed of weights, data order and dropout (default: the file's)", "seed", plans=False),
+    Option("seed", "the random seed of weights, data order and dropout (default: the file's)", "seed", plans=False),
     Option(
         "workers", "processes that read, decode and transform the samples of each Data layer ahead of the step "
-        "(default: the file's, else 0: a thread does)", "count",
+        "(default: the file's, else 0, which leaves this to a thread)", "count",
     ),
     Option(
-        "worker_limit", "how long all workers may stand still at a sample until the run ends (default: 60)", "positive",
+        "worker_limit", "how long all workers may be stuck on a sample before the run ends (default: 60)", "positive",
         "SECONDS", plans=False,
     ),
     Option(
-        "device", "what to run on", "device", "NAME", python=": a name, or an open Device",
-        help=": {devices}, or of several GPUs cuda:1 (default: the solver file's, else cpu)",
+        "device", "the device to run on", "device", "NAME", python=": a name, or an open Device",
+        help=": {devices}; or cuda:1 for the second of several GPUs (default: the solver file's, else cpu)",
     ),
-    Option("fuse", "make one op of several where the device can", python="; False: run each by itself"),
+    Option("fuse", "fuse ops where the device can", python="; False: run each op by itself"),
     Option(
-        "no_fusion", "run each op by itself, also where the device could make one of several", "switch", keyword=False,
+        "no_fusion", "run each op by itself, even where the device could fuse several", "switch", keyword=False,
         plans=False,  # it is one of --device's
     ),
     Option(
-        "costs", "the seconds of ops and copies that plans are made with: estimates, the same on every machine, or "
-        "those that `minidnn profile` has measured on this one (default: estimated; where `compare` runs on the host, "
-        "it measures them)", "choice",
-        choices=COSTS, python="; or Costs, which also say how bytes lie on the host",
+        "costs", "the times of ops and copies that plans are based on: estimates, the same on every machine, or what "
+        "`minidnn profile` has measured on this one (default: estimated; `compare` measures them if it runs on "
+        "the host)", "choice",
+        choices=COSTS, python="; or Costs, which also say how host memory is used",
     ),
-    Option("ranks", "simulate so many devices that train together", "positive", help="; docs/ranks.md"),
+    Option("ranks", "simulate this many devices that train together", "positive", help="; docs/ranks.md"),
     Option(
-        "link", "what is between ranks: a name, bytes per second and latency (10GB,20us), a FILE.yaml, or nodes "
+        "link", "the link between ranks: a name, bytes per second and latency (10GB,20us), a FILE.yaml, or nodes "
         "(8xnvlink4+ib100)", "text", "LINK", python=", or a Network",
-        help="; names: {links} (default: with --gpu, as to the host)",
+        help="; names: {links} (default: with --gpu, the GPU's link to the host)",
     ),
     Option(
         "rank_limit", "how long a rank waits for another before the run ends (default: 300)", "positive", "SECONDS",
         RANKS, plans=False,
     ),
     Option(
-        "early", "training batches travel as they are and before their step begins, where the device has memory of its "
-        "own, and the budget has room for two places of each input",
+        "early", "copy training batches to the device as they are, before their step begins; this takes a device "
+        "with its own memory, and a budget with room for each input twice",
     ),
     Option("keep", "names of blobs that stay readable after a step"),
-    Option("engine", "moves bytes between ranks, where several train together (ranks/engine.py)"),
-    Option("launch", "what a launcher says of this rank: a Solver takes this rank's device, and the engine for it"),
+    Option("engine", "moves bytes between ranks that train together (ranks/engine.py)"),
+    Option("launch", "this rank, as its launcher describes it; a Solver chooses the rank's device and engine from it"),
     Option("debug", "fill freed bytes with NaN"),
-    Option("delays", "delay each copy at random by at most so many seconds, to bring out missing waits"),
+    Option("delays", "delay each copy at random by at most this many seconds, to expose missing waits"),
 )  # fmt: skip
 
 

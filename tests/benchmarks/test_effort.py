@@ -41,7 +41,7 @@ def test_a_longer_search_never_ends_farther_from_the_bound(capsys):
         ("resnet50:64:15", "'resnet50:64' is not NET:BATCH:GPU"),
         ("resnet50:0:a100:15", "'resnet50:0:a100' is not NET:BATCH:GPU"),
         ("resnet50:1:a100x:15", "no GPU profile is called 'a100x'"),
-        ("resnet50:1:h100:tf32:x", "'x' is no number above 0"),
+        ("resnet50:1:h100:tf32:x", "'x' is not a number above 0"),
     ],
 )
 def test_a_malformed_cell_is_refused_in_a_line(cells, why, capsys):

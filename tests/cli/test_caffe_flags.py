@@ -24,12 +24,12 @@ LINES = {
     "train s.prototxt --phase TEST": "minidnn train s.prototxt; a run trains",
     "test -model m -weights w -gpu 0 -iterations 50": "minidnn test m --weights w --device cuda --iterations 50",
     "test --model=m --weights=w --gpu all": "minidnn test m --weights=w --device cuda",
-    "test m --stage a": "minidnn test m; the net's file says its level and stages",
+    "test m --stage a": "minidnn test m; the net's file sets level and stages",
     "time --model=m --gpu 1 --iterations 5": "minidnn time m --device cuda:1 --iterations 5",
     "time m --weights w --phase TRAIN": "minidnn time m; seconds do not depend on weights; time runs a training step",
     "time -model m -gpu titan_x": "minidnn time m --gpu titan_x",
     "plan m --gpu 0": "minidnn plan m --device cuda",
-    "train --solver=s --logtostderr=1 -v 2 -alsologtostderr --json": "minidnn train s --json; lines are on standard",
+    "train --solver=s --logtostderr=1 -v 2 -alsologtostderr --json": "minidnn train s --json; log lines go to standard",
     "device_query": "minidnn devices",
     "device_query --gpu 0": "minidnn devices; all devices are listed",
 }
@@ -38,7 +38,7 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 def test_the_command_is_named(line, capsys):
     assert main(line.split()) == 2
-    assert f"; here it is: {LINES[line]}" in capsys.readouterr().err
+    assert f"; the command here is: {LINES[line]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ class TestDatabase:
         (["net.yaml", "--layer", "dat"], "has no layer dat (did you mean 'data'?): data"),
         (["net.yaml", "--resize", "8"], "is a net, whose layers say in transform_param how images are resized"),
         (["input.yaml"], "no layer reads its samples from a source in phase TRAIN"),
-        (["two.yaml", "--sheet", "a.png"], "has the layers more, data: say --layer NAME"),
+        (["two.yaml", "--sheet", "a.png"], "has the layers more, data: choose the one to write with --layer NAME"),
         (["list:list.txt", "--sheet", "a.jpg"], "--sheet a.jpg: expected a name that ends in .png or .html"),
         (["list:list.txt", "--mean", "a.png"], "--mean a.png: expected a name that ends in .binaryproto or .npy"),
         (["list:list.txt", "--mean", "a.npy"], "samples have sizes of their own; --resize 256, or a net, gives"),

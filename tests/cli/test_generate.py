@@ -168,4 +168,4 @@ def test_a_net_that_cannot_have_a_cache_says_so(learnt, monkeypatch, capsys):
     given = ("mixed.yaml", "--weights", "text_iter_60.safetensors", "--prompt", "cde", "--count", "3", "--json")
     said = told(capsys, *given)
     assert "layer mixed (Softmax): it mixes tokens" in said.err and not json.loads(said.out)["cached"]
-    assert "no keys and values are kept, and each token is a whole window" in " ".join(said.err.split())
+    assert "keys and values are not kept, so each token takes a whole window" in " ".join(said.err.split())

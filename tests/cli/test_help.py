@@ -61,7 +61,7 @@ def test_policies_have_a_line_each(printed, verb, flag):
     "verb, default",
     [
         ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or best"),
-        ("search", "each of them, and each variant"),
+        ("search", "every policy and every variant"),
     ],
 )  # fmt: skip
 def test_which_policy_is_the_default(printed, verb, default):
@@ -70,7 +70,7 @@ def test_which_policy_is_the_default(printed, verb, default):
 
 def test_gpus_facts_systems_and_families(printed):
     plan = printed("plan")
-    assert f"or another of {len(costs.gpus())} (`minidnn devices` lists them)" in option(plan, "--gpu NAME")
+    assert f"or another of {len(costs.gpus())} profiles (`minidnn devices` lists them)" in option(plan, "--gpu NAME")
     planned = [name for name, facts in FACTS.items() if facts.planning_only()]
     assert option(plan, "--facts NAME").endswith(f"layrub; or, for planning only, {', '.join(planned)}")
     assert f"{', '.join(SYSTEMS)}, or all (the default)" in " ".join(printed("reproduce").split())
@@ -86,7 +86,7 @@ def test_what_is_new_in_a_table_is_in_the_help(printed, monkeypatch, tmp_path):
     (tmp_path / "rtx.yaml").write_text("")
     plan = printed("plan")
     assert "\n  mine  " in plan and "\n  mine_too  " in plan
-    assert "or another of 1 (`minidnn" in option(plan, "--gpu NAME")
+    assert "or another of 1 profiles (`minidnn" in option(plan, "--gpu NAME")
     assert "layrub, runs2026; or, for planning only," in option(plan, "--facts NAME")
     assert option(plan, "--facts NAME").endswith(", planned2026")
 

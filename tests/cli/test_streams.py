@@ -116,4 +116,4 @@ def test_a_name_that_the_locale_cannot_write_is_the_users_error(monkeypatch):
     error = UnicodeEncodeError("ascii", "é.npz", 0, 1, "ordinal not in range(128)")
     assert exit_code(error) == 1
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
-    assert exit_code(error) == 2 and message(error).startswith("é.npz: this locale has no such names of files")
+    assert exit_code(error) == 2 and message(error).startswith("é.npz: this locale (ascii)")

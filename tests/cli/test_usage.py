@@ -12,22 +12,22 @@ from minidnn.cli.verbs import GROUPS, VERBS
 from tests.support.texts import NET
 
 WRONG = {
-    "tran": "minidnn: there is no verb 'tran' (did you mean 'train'?); `minidnn --help` shows how",
-    "help tran": "minidnn: there is no verb 'tran' (did you mean 'train'?); `minidnn --help` shows how",
-    "--versoin": "minidnn: there is no option '--versoin' (did you mean '--version'?); `minidnn --help` shows how",
-    "train": "minidnn train: the following arguments are required: SOLVER; `minidnn train --help` shows how",
+    "tran": "minidnn: there is no verb 'tran' (did you mean 'train'?); see `minidnn --help`",
+    "help tran": "minidnn: there is no verb 'tran' (did you mean 'train'?); see `minidnn --help`",
+    "--versoin": "minidnn: there is no option '--versoin' (did you mean '--version'?); see `minidnn --help`",
+    "train": "minidnn train: the following arguments are required: SOLVER; see `minidnn train --help`",
     "plan --polices x": "minidnn plan: there is no option '--polices' (did you mean '--policies'?); "
-    "`minidnn plan --help` shows how",
+    "see `minidnn plan --help`",
     "plan lenet --buget=1GiB": "minidnn plan: there is no option '--buget' (did you mean '--budget'?); "
-    "`minidnn plan --help` shows how",
+    "see `minidnn plan --help`",
     "plan lenet -batch 3": "minidnn plan: there is no option '-batch' (did you mean '--batch'?); "
-    "`minidnn plan --help` shows how",
-    "plan lenet vgg16": "minidnn plan: 'vgg16' is one word too many; `minidnn plan --help` shows how",
+    "see `minidnn plan --help`",
+    "plan lenet vgg16": "minidnn plan: unexpected argument 'vgg16'; see `minidnn plan --help`",
     "plan lenet --format float61": "minidnn plan: argument --format: there is no 'float61' (did you mean 'float16'?); "
-    "there are float32, bfloat16, float16; `minidnn plan --help` shows how",
-    "plan lenet --policy=": "minidnn plan: argument --policy: expected a name; `minidnn plan --help` shows how",
+    "there are float32, bfloat16, float16; see `minidnn plan --help`",
+    "plan lenet --policy=": "minidnn plan: argument --policy: expected a name; see `minidnn plan --help`",
     "plan lenet --batch -1": "minidnn plan: argument --batch: '-1' is not a whole number of at least 1; "
-    "`minidnn plan --help` shows how",
+    "see `minidnn plan --help`",
 }
 
 

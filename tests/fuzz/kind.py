@@ -128,7 +128,7 @@ def command(*argv: str, failures: str = "(?!)") -> Ended:
         stream.flush()
         texts.append(stream.buffer.getvalue().decode("utf-8"))
     ended = Ended(code, *texts)
-    if "this machine has not enough memory" in ended.err:
+    if "this machine does not have enough memory" in ended.err:
         raise MemoryError(ended.err)
     if code == 0 or (code == 1 and re.search(failures, ended.err)):
         printable(ended.err)

@@ -182,7 +182,7 @@ def test_a_disk_is_used_where_that_is_quicker(settled, tmp_path):
 
 def test_plan_says_it_and_refuses(wide, capsys):
     assert main(["plan", "solver.yaml", "--device", "reference"]) == 0
-    assert "RAM in a run about" in capsys.readouterr().out
+    assert "a run takes RAM of about" in capsys.readouterr().out
     assert main(["plan", "solver.yaml", "--device", "reference", "--ram", "8MiB", "--json"]) == 2
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["ram_bytes"] > 8 * 2**20 and "8.00 MiB are allowed" in row["why"] and not row["fits"]

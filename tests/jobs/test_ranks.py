@@ -147,8 +147,8 @@ def test_tune_plans_its_ranks(folder, capsys):
         (["plan", "solver.yaml", "--link", "pcie4"], "say how many (--ranks N)"),
         (["plan", "solver.yaml", "--ranks", "2", "--link", "pcie"], "did you mean 'pcie"),
         (["plan", "solver.yaml", "--ranks", "2,x"], "'x' is not a whole number"),
-        (["plan", "solver.yaml", "--ranks", "...,4"], "comes after rising numbers"),
-        (["plan", "solver.yaml", "--ranks", "1,2", "--listing"], "--listing is of one plan"),
+        (["plan", "solver.yaml", "--ranks", "...,4"], "stands between rising numbers"),
+        (["plan", "solver.yaml", "--ranks", "1,2", "--listing"], "--listing takes one plan"),
         (["plan", "solver.yaml", "--ranks", "100000,2"], "from 1 to 65536"),
         (
             ["plan", "several.yaml", "--ranks", "2", "--global-batch", "12"],

@@ -306,7 +306,10 @@ def test_a_table_says_what_it_means(capsys):
         (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
         (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),
         (("cifar10_quick", "--max", "batch", "--policies", "liveness:m,some.plan"), "plans one size of a net"),
-        (("cifar10_quick", "--max", "batch", "--policies", "liveness:m", "--policy", "baseline:m"), "one or the other"),
+        (
+            ("cifar10_quick", "--max", "batch", "--policies", "liveness:m", "--policy", "baseline:m"),
+            "exclude each other",
+        ),
         (("cifar10_quick", "--max", "batch", "--step", "99999999999"), "there is no batch of more than 2147483647"),
         (("cifar10_quick", "--max", "size", "--step", "65537"), "no image has a side of more than 65536 pixels"),
     ],

@@ -155,7 +155,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     ("args", "message"),
     [
         (["--profile", "card.txt"], "--profile card.txt: "),
-        (["cpu", "--profile", "card.yaml"], "cpu has no profile, since only GPUs have one"),
+        (["cpu", "--profile", "card.yaml"], "only GPUs have a profile, and cpu is none"),
     ],
 )
 def test_what_has_no_profile_is_refused(args, message, capsys, tmp_path, monkeypatch):

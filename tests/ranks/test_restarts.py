@@ -62,7 +62,7 @@ def test_so_many_restarts_and_none_where_the_input_is_wrong(case):
 
 def test_ranks_cannot_restart_themselves(case):
     args = argparse.Namespace(max_restarts=1, launcher=None)
-    with pytest.raises(InvalidInput, match="stands outside of MPICH: it ends all ranks together"):
+    with pytest.raises(InvalidInput, match="cannot be used within MPICH, which ends all ranks together"):
         restarts.supervised(args, launched.Launch("MPICH", 0, 2, 0, 2), ["train"])
     with pytest.raises(InvalidInput, match="cannot be run: No such file"):
         restarts.supervised(argparse.Namespace(max_restarts=1, launcher=["not-there -n 2"]), None, ["train"])
