@@ -119,7 +119,7 @@ def memory(solver: Solver) -> str:
     a = solver.session.arrangement
     budget = f" of {sizes.text(a.budget)}" if a.budget else ""
     behind = f", {sizes.text(a.store)} behind a ring of {sizes.text(a.ring)} in it" if a.store else ""
-    behind += f", {sizes.text(a.on_disk)} on the disk ({sizes.text(a.undo)} to go back to)" if a.disk else ""
+    behind += f", {sizes.text(a.on_disk)} on the disk ({sizes.text(a.undo)} of it for undo)" if a.disk else ""
     return f"{sizes.text(a.arena)}{budget} on the device, {sizes.text(a.host)} on the host{behind}"
 
 

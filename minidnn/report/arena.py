@@ -126,7 +126,7 @@ def _map(s: Step, lives: Sequence[Life], scale: Scale, budget: int | None, title
     x = scale.x(at)
     out.append(f'<line class="peak" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{HEIGHT}"/>')
     anchor, dx = ("end", -5) if x > LEFT + PLOT / 2 else ("start", 5)
-    text = f"most bytes live: {sizes.text(most)}"
+    text = f"peak of live bytes: {sizes.text(most)}"
     out.append(f'<text class="soft over" x="{x + dx:.1f}" y="-8" text-anchor="{anchor}">{text}</text>')
     if budget is not None and budget <= scale.bytes:
         y = scale.y(budget)

@@ -28,7 +28,7 @@ def show(document: Document, title: str, notes: str) -> None:
         if rows:
             plain(*matrix(rows), "")
     say()
-    plain(*cells(document), "In all: cells of a net on a GPU within a budget", spare=SPARED)
+    plain(*cells(document), "Overall: each cell is a net on a GPU within a budget", spare=SPARED)
     for sentence in sentences(document):
         say(sentence)
 
@@ -54,8 +54,8 @@ def heads(contest: Row) -> list[str]:
     if contest["least_bytes"] is not None:
         least = f" No plan takes less than {size(contest['least_bytes'])}, {UNBOUND}."
     return [
-        f"{named(contest)}: a step of {duration(contest['free_seconds'])} in {size(contest['whole_bytes'])} by "
-        f"liveness:p.{least}"
+        f"{named(contest)}: with liveness:p, a step takes {duration(contest['free_seconds'])} and "
+        f"{size(contest['whole_bytes'])}.{least}"
     ]
 
 
@@ -118,16 +118,16 @@ def sentences(document: Document) -> list[str]:
     """Sentences on the results, and on missing cells."""
     sentences = []
     if not document["finished"]:
-        sentences.append(f"Interrupted: {len(document['rows'])} of {document['cells']} cells are there.")
+        sentences.append(f"Interrupted: {len(document['rows'])} of {document['cells']} cells are done.")
     kept = {(r["net"], r["batch"], r["gpu"], r["budget_bytes"]) for r in document["rows"] if r["fits"]}
     every = {(r["net"], r["batch"], r["gpu"], r["budget_bytes"]) for r in document["rows"]}
     if every:
         first = document["standings"][0]
         lost = len(every) - len(kept)
-        none = f" {lost} {'budget is' if lost == 1 else 'budgets are'} kept by none." if lost else ""
+        none = f" {lost} {'budget is' if lost == 1 else 'budgets are'} too small for every policy." if lost else ""
         sentences.append(
-            f"There is a plan within {len(kept)} of {len(every)} budgets, and {first['policy']} is the quickest within "
-            f"{first['quickest']} of them.{none}"
+            f"There is a plan within {len(kept)} of {len(every)} budgets, and {first['policy']} is the fastest "
+            f"within {first['quickest']} of them.{none}"
         )
     sentences += [f"{names} failed: {why}" for why, names in failures(document).items()]
     return sentences

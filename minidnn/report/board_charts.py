@@ -27,7 +27,7 @@ COLUMNS = 3  # of a picture with all of them
 HEAD, LEGEND = 64, 20  # pixels of its title, and of a line of its legend
 LETTER = 6.8  # pixels of a letter of its note, about
 
-SAYS = "Time over the bound against the budget; in red: policies that are refused there."
+SAYS = "Time over the bound against the budget; in red: the number of refused policies."
 DASHES = ("", "6 3", "2 3")
 
 

@@ -18,14 +18,15 @@ Row = Mapping[str, Any]
 BAR = 180  # pixels of a policy's bar
 # what a policy's cells came to: a colour, and words
 PARTS = (
-    ("in", "the quickest"),
+    ("in", "the fastest"),
     ("convolution", "within 5 % of it"),
     ("labels", "slower"),
     ("bad", "refused"),
     ("stall", "failed"),
 )
 HINT = (
-    "Pick a policy to see it in all pictures. Point at a dot for its numbers. In red: policies that are refused there."
+    "Pick a policy to highlight it in all pictures. Point at a dot for its numbers. In red: how many policies are "
+    "refused at that budget."
 )
 
 
@@ -35,15 +36,15 @@ def page(document: Mapping[str, Any], title: str, note: str, version: str) -> st
     here = Path(__file__)
     charts = "".join(_figure(document, contest, look) for contest in document["contests"])
     body = f"""<p class="says">{escape(" ".join(board.sentences(document)[:2]))}</p>
-<p class="dim">{escape(note)} The bound is what no plan within the budget is below, {UNBOUND}.
-Percentages of a budget are of the bytes that liveness:p takes.</p>
-<section><h2>In all</h2>{legend(PARTS)}
+<p class="dim">{escape(note)} No plan within the budget is faster than the bound, {UNBOUND}.
+A budget in percent is relative to the bytes that liveness:p takes.</p>
+<section><h2>Overall</h2>{legend(PARTS)}
 <div class="scroll">{_standings(document)}</div></section>
 <section><h2>Time over the bound against the budget</h2>
 <p class="dim"><output data-told="{escape(HINT)}" aria-live="polite">{escape(HINT)}</output></p>
 {_picks(document, look)}<div class="charts">{charts}</div></section>
 {_failures(document)}
-<section><h2>Who proposed what, and where the text was silent</h2>
+<section><h2>Who proposed which policy, and what our reading assumes</h2>
 <div class="scroll">{_papers(document)}</div></section>
 <script>{here.with_name("board.js").read_text(encoding="utf-8")}</script>"""
     made = f"Made by minidnn {escape(version)} (<code>minidnn board</code>). Sizes are binary: 1 GiB is 1024 MiB."
@@ -90,7 +91,7 @@ def _picks(document: Mapping[str, Any], look: Mapping[str, tuple[str, str]]) -> 
     for s in document["standings"]:
         gap = "" if s["median_gap"] is None else f", by the median {board.over(s['median_gap'])} over the bound"
         text = (
-            f"{s['policy']} ({board.short(s['policy'])}): the quickest in {s['quickest']} of {s['cells']} cells, "
+            f"{s['policy']} ({board.short(s['policy'])}): the fastest in {s['quickest']} of {s['cells']} cells, "
             f"within 5 % in {s['near']}, refused in {s['refused_cells']}{gap}."
         )
         line = f'<svg class="mini" viewBox="0 -5 20 10" aria-hidden="true">{key(*look[s["policy"]])}</svg>'
@@ -154,5 +155,5 @@ def _papers(document: Mapping[str, Any]) -> str:
             f'<td class="wide">{escape(title)}<br><span class="dim">{escape(p["authors"])}</span></td>'
             f'<td class="wide">{escape(where)}.{escape(style)}{f"<ul>{silent}</ul>" if silent else ""}</td></tr>'
         )
-    head = '<th class="l">policy</th><th class="l">paper</th><th class="l">where; what our reading assumes</th>'
+    head = '<th class="l">policy</th><th class="l">paper</th><th class="l">source, and what our reading assumes</th>'
     return f"<table class=papers><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

@@ -1,3 +1,3 @@
 """The words for what the bound of a policy's table is not of (memory/joint/variants.py)."""
 
-UNBOUND = "but by updates on the host or in other parts"
+UNBOUND = "unless it updates weights on the host or splits the batch differently"

@@ -10,8 +10,8 @@ from minidnn.report.table import duration, rate, size
 from minidnn.results.counted import PER_SECOND, Counted, planned
 
 Row = Mapping[str, Any]  # of results/budgets.py
-HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with endless memory", "slower")
-SPARED = ("what", *PER_SECOND, "with endless memory")
+HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with unlimited memory", "slower")
+SPARED = ("what", *PER_SECOND, "with unlimited memory")
 
 
 def cells(document: Row) -> Cells:
@@ -27,15 +27,17 @@ def sentences(document: Row) -> list[str]:
     if not fit:
         if host := [r["host_bytes"] for r in rows if r["peak_bytes"] <= r["memory_bytes"]]:
             least = size(min(host))
-            return [f"None is enough with so little of the host: the leanest plan takes {least} there (--host-budget)."]
+            return [
+                f"No GPU is enough with this little host memory: the leanest plan takes {least} of it (--host-budget)."
+            ]
         least = min(r["peak_bytes"] for r in rows)
-        return [f"None is enough: the leanest plan takes {size(least)}. A smaller --batch needs less."]
-    sentences = [f"{fit[0]['gpu']} is the smallest that is enough."]
+        return [f"No GPU has enough memory: the leanest plan takes {size(least)}. A smaller --batch needs less."]
+    sentences = [f"The smallest GPU with enough memory is {fit[0]['gpu']}."]
     lossless = next((r for r in rows if r["lossless"]), None)
     if lossless is None:
-        sentences.append("On each of them a step takes longer than with endless memory.")
+        sentences.append("On each of these GPUs, a step takes longer than with unlimited memory.")
     elif lossless is not fit[0]:
-        sentences.append(f"{lossless['gpu']} is the smallest on which memory costs no time.")
+        sentences.append(f"The smallest on which memory costs no time is {lossless['gpu']}.")
     return sentences
 
 

@@ -33,16 +33,16 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
 <p class="says">{escape(sentences(panels, budget))}</p>
 <section><h2>Policies</h2><div class="scroll" tabindex="0">{_table(panels)}</div>
 {_unranked(panels)}{_reasons(panels)}</section>
-<section><h2>Time against bytes</h2>
-<p class="dim">Left needs less of the device, lower is quicker.{_whiskers(panels)}</p>
+<section><h2>Time against memory</h2>
+<p class="dim">Further left takes less device memory, further down is faster.{_whiskers(panels)}</p>
 <div class="scroll" tabindex="0">{tradeoff(panels, budget)}</div></section>
-<section><h2>On the device at the worst moment</h2>
-<p class="dim">The bytes live when most are, by what they are for.{_ratios(base, panels)}</p>
+<section><h2>Device memory at the worst moment</h2>
+<p class="dim">The live bytes at each policy's peak, by purpose.{_ratios(base, panels)}</p>
 <div class="scroll" tabindex="0">
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
-<p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
-host and copies back in. All policies have one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
+<p class="dim">Live bytes on the device over time, and below them the streams: compute, copies out to the host and
+copies back in. All policies share one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
 {key(kinds(panels))}
 {steps}</section>
 {scripts(panels, scale, base) if panels else ""}"""
@@ -52,18 +52,18 @@ host and copies back in. All policies have one scale.{_drawn_note(base, panels)}
 def _whiskers(panels: Sequence[Panel]) -> str:
     if not any(p.row.get("timed_steps") for p in panels):
         return ""
-    return " A line through a point is the interval of its time: where two overlap, neither is known to be quicker."
+    return " A line through a point is the interval of its time; where two intervals overlap, the order is not known."
 
 
 def _ratios(base: Panel | None, panels: Sequence[Panel]) -> str:
-    return " Behind a size: what part of baseline's it is." if base is not None and len(panels) > 1 else ""
+    return " The factor after a size is relative to baseline." if base is not None and len(panels) > 1 else ""
 
 
 def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
     note = " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
     if any(p.row.get("timed_steps") for p in panels):
-        drawn = "the median of steps that were traced apart" if apart(panels) else "the median step, that of the table"
-        note += f" Of steps that were run, {drawn}, is drawn."
+        drawn = "the median of separately traced steps" if apart(panels) else "the median step of the table"
+        note += f" Of a policy that was run, the picture shows {drawn}."
     return note
 
 
@@ -85,7 +85,7 @@ def sentences(panels: Sequence[Panel], budget: int | None) -> str:
     if not kept and len(panels) > 1:
         least = min(panels, key=lambda p: p.row["peak_bytes"])
         peak = sizes.text(least.row["peak_bytes"])
-        words.append(f"No policy compared here is accepted; {least.policy} needs least of the device: {peak}.")
+        words.append(f"None of these policies fits; {least.policy} needs the least device memory: {peak}.")
     others = [p for p in kept if p is not base]
     if others:
         least = min(others, key=lambda p: p.row["peak_bytes"])
@@ -95,12 +95,12 @@ def sentences(panels: Sequence[Panel], budget: int | None) -> str:
         level = [p for p in others if _time(p) <= LEVEL * _time(quickest)]
         if len(fastest) > 1 and all(map(sure, fastest)):
             named = ", ".join(row["policy"] for row in fastest)
-            words.append(f"The quickest that save are too noisy to rank: {named}.")
+            words.append(f"The fastest policies that save memory are too noisy to rank: {named}.")
         elif sure(quickest.row) and quickest is not least and _time(quickest) < CLOSE * _time(least):
             named, are = ", ".join(p.policy for p in level), "is" if len(level) == 1 else "are"
             saves = "saves" if len(level) == 1 else "save"
             peak = sizes.text(min(p.row["peak_bytes"] for p in level))
-            words.append(f"{named} {are} the quickest that {saves}: {peak}{_cost(quickest)}.")
+            words.append(f"{named} {are} the fastest that {saves} memory: {peak}{_cost(quickest)}.")
     words += equal([p.row for p in panels])
     return " ".join(words)
 

@@ -22,7 +22,7 @@ def show(confusion: Confusion, file: TextIO | None = None) -> None:
     ends = [(str(n), "–" if share is None else f"{share:.1%}") for n, share in zip(totals, right, strict=True)]
     headings = ["label", *confusion.names, "samples", "right"]
     lines = [[str(n) if n else "·" for n in row] for row in confusion.counts] if len(confusion.names) <= MOST else []
-    title = f"Labels in rows, answers in columns (layer {confusion.layer})"
+    title = f"Labels in rows, predictions in columns (layer {confusion.layer})"
     if not lines or _width(headings, lines, confusion.names) > table.console_of(file).width:
         headings = ["label", "what", "samples", "right"]
         lines = [[_taken(confusion, k)] for k in range(len(confusion.names))]
@@ -32,7 +32,7 @@ def show(confusion: Confusion, file: TextIO | None = None) -> None:
     shares = [share for share in right if share is not None]
     if confusion.accuracy is not None:
         text = f"{confusion.accuracy:.2%} right: {np.trace(confusion.counts)} of {confusion.samples}"
-        table.console_of(file).print(f"{text}; mean of classes {sum(shares) / len(shares):.2%}")
+        table.console_of(file).print(f"{text}; mean over classes {sum(shares) / len(shares):.2%}")
 
 
 def _width(headings: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]) -> int:

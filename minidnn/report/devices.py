@@ -20,14 +20,14 @@ def show_devices(devices: Sequence[Row]) -> None:
         else [d["name"], "no", "–", "–", d["why"]]
         for d in devices
     ]
-    plain(["device", "available", "memory", "copies out / in", "what"], lines, "To run on (--device)")
+    plain(["device", "available", "memory", "copies out / in", "what"], lines, "Devices to run on (--device)")
     for d in devices:
         if d["available"]:
             if d["found"]:
                 say(f"{d['name']}: {d['found']}")
             if d["beside_arena_bytes"] is not None:
                 taken = sizes.text(d["beside_arena_bytes"])
-                say(f"{d['name']}: {taken} are taken beside any arena (CUDA's context, cuDNN, other programs)")
+                say(f"{d['name']}: {taken} are in use outside any arena (CUDA's context, cuDNN, other programs)")
             say(f"{d['name']}: {beside(d['beside_compute'])}")
 
 
@@ -47,7 +47,7 @@ def show_gpus(gpus: Sequence[Row]) -> None:
         for g in gpus
     ]
     headings = ["gpu", "memory", "float32", "TF32", "16 bits", "memory speed", "link", "what"]
-    plain(headings, lines, "To simulate (--gpu); float32, TF32 and 16 bits in 10^12 operations a second")
+    plain(headings, lines, "GPUs to simulate (--gpu); float32, TF32 and 16 bits in 10^12 operations per second")
 
 
 def show_links(links: Sequence[Row]) -> None:
@@ -57,7 +57,7 @@ def show_links(links: Sequence[Row]) -> None:
          r["title"]]
         for r in links
     ]  # fmt: skip
-    plain(["link", "each way", "a message", "each further", "what"], lines, "Between ranks (--link)")
+    plain(["link", "each way", "a message", "each further", "what"], lines, "Links between ranks (--link)")
 
 
 def show_link(row: Row) -> None:
@@ -74,9 +74,9 @@ def show_link(row: Row) -> None:
     plain(["messages", "bytes of each", "measured", "fitted"], lines, f"{row['ranks']} ranks on {row['device']}")
     own = f" A rank copies its own part at {row['own_bandwidth'] / 1e9:.3g} GB/s." if row["own_bandwidth"] else ""
     say(
-        f"{row['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(row['message_seconds'])} a message,"
-        f" {duration(row['gap_seconds'])} each further one. Beside compute, a second of messages takes"
-        f" {row['net_drag']:.2f} s of its work.{own}"
+        f"{row['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(row['message_seconds'])} for a message, "
+        f"{duration(row['gap_seconds'])} for each further one. A second of messages costs concurrent compute "
+        f"{row['net_drag']:.2f} s.{own}"
     )
     say(f"link: {row['file']}")
 
@@ -92,7 +92,7 @@ def show_card(row: Row) -> None:
         for r in row["rows"]
     ]
     plain(["number", "its profile", "measured"], lines, f"{row['device']}: {row['description']}")
-    say(f"profile: {row['file']}; plans take it with --gpu {row['file']}")
+    say(f"profile: {row['file']}; use it with --gpu {row['file']}")
 
 
 def show_disk(row: Row) -> None:
@@ -100,10 +100,10 @@ def show_disk(row: Row) -> None:
     how = "direct" if row["direct"] else "through the system's cache"
     say(
         f"{row['path']} ({row['file_system'] or 'unknown'}, {sizes.text(row['free_bytes'])} free): writes "
-        f"{row['write_bandwidth'] / 1e9:.2f} GB/s, reads {row['read_bandwidth'] / 1e9:.2f} GB/s, {how}; at once "
+        f"{row['write_bandwidth'] / 1e9:.2f} GB/s, reads {row['read_bandwidth'] / 1e9:.2f} GB/s, {how}; both at once "
         f"{row['write_bandwidth_beside'] / 1e9:.2f} and {row['read_bandwidth_beside'] / 1e9:.2f} GB/s"
     )
-    say(f"kept in {row['cache']}: plans with --disk on this file system know it")
+    say(f"kept in {row['cache']}: plans with --disk on this file system use it")
 
 
 def _tera(flops: float | None) -> str:

@@ -21,10 +21,11 @@ Row = Mapping[str, Any]  # of results/budgets.py
 def sentences(document: Row) -> list[str]:
     """Sentences on the least budgets, and on the columns."""
     reached = document["reached_bytes"]
-    kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
+    kept = "" if reached is None else f"; {BUDGETED} needs {size(reached)}"
     return [
-        f"The least budget that the bound allows is {size(document['least_bytes'])}{kept}.",
-        f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.",
+        f"The bound excludes budgets below {size(document['least_bytes'])}{kept}.",
+        f"Next saves: the time that {BUDGETED} saves with the next budget. By price: what the bytes between the two "
+        "budgets should save, at the bound's price per byte.",
     ]
 
 
@@ -75,11 +76,11 @@ def picture(document: Row, title: str, note: str) -> str:
     }
     names = {(policy if lines[policy] else f"{policy} (above)"): colour for policy, colour in colours.items()}
     plot = Plot(
-        f"{title}: seconds of a step against its bytes", note,
+        f"{title}: time of a step against its memory", note,
         (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
         {"bound": "soft", **names},
     )  # fmt: skip
-    plot.floor(bounds, f"no plan lies here, {UNBOUND}")
+    plot.floor(bounds, f"no plan lies here {UNBOUND}")
     for policy, shown in lines.items():
         if shown:
             width = 2.6 if policy == BUDGETED else 1.5

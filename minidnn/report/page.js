@@ -155,8 +155,8 @@
 
   // ---- the tools
 
-  const hint = "Tab leads to a picture. Arrow keys walk its bars, + and - zoom, 0 shows all; so do the wheel with Ctrl, " +
-    "and two fingers.";
+  const hint = "Press Tab to reach a picture. Arrow keys move between its bars, + and - zoom, 0 shows the whole step. " +
+    "The wheel with Ctrl and two fingers zoom, too.";
   const tools = document.createElement("div");
   tools.className = "told tools";
   const live = document.createElement("output");

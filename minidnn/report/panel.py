@@ -20,7 +20,7 @@ KINDS = {
     "again": "recomputed",
     "out": "copy out (offload)",
     "in": "copy in (prefetch)",
-    "store": "between pinned memory and what is behind it",
+    "store": "between pinned and ordinary memory or a disk",
     "net": "between ranks",
     "host": "weight update by the host",
 }

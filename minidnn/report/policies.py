@@ -21,7 +21,7 @@ def _identical(row: Row) -> str:
     return {True: "yes", False: "NO", None: "–"}[row.get("identical")]
 
 
-REFUSED = "The numbers of a refused policy are those it has under the smallest budget that it could keep."
+REFUSED = "The numbers of a refused policy are for the smallest budget that it can keep."
 
 
 def slowdown(row: Row) -> str:
@@ -86,11 +86,11 @@ def noise(rows: Sequence[Row]) -> list[str]:
         apart = [group for group in groups(kept) if len(group) > 1]
         sentences += [f"Too noisy to rank by time: {', '.join(r['policy'] for r in group)}." for group in apart]
     elif len(kept) > 1:
-        sentences.append(f"Too few steps to rank by time: that takes {FEWEST} timed ones.")
+        sentences.append(f"Too few steps to rank by time: ranking takes {FEWEST} timed steps.")
     others = max((r.get("other_processors") or 0.0 for r in rows), default=0.0)
     if others >= BUSY:
         sentences.append(
-            f"The machine was busy: while steps were timed, other programs kept {others:.1f} processors at work."
+            f"The machine was busy: while steps were timed, other programs kept {others:.1f} processors busy."
         )
     return sentences
 
@@ -99,16 +99,16 @@ def bounded(rows: Sequence[Row]) -> list[str]:
     """A sentence about the bound, if there is one. Like all that is foreseen it says nothing of measured times. It is
     of ops as a whole, in the parts that `best` tries, and in those of these rows (memory/joint/variants.py)."""
     result = [r["bound_seconds"] for r in rows if r.get("bound_seconds") and not r.get("timed_steps")]
-    sentence = "By the costs that plans are made with, no plan within the budget takes less than"
+    sentence = "By the costs of ops and copies, no plan within the budget takes less than"
     return [f"{sentence} {duration(min(result))}, {UNBOUND}."] if result else []
 
 
 def tiers(rows: Sequence[Row]) -> list[str]:
     """A sentence for each policy that uses a disk: the bytes that it takes everywhere."""
     return [
-        f"{r['policy']} takes {size(r['peak_bytes'])} of the device, of the host {size(r['pinned_bytes'])} pinned, "
-        f"{size(r['pageable_bytes'])} ordinary, and {size(r['on_disk_bytes'])} of the disk, "
-        f"{size(r['undo_bytes'])} of them to go back to."
+        f"{r['policy']} takes {size(r['peak_bytes'])} on the device, {size(r['pinned_bytes'])} of pinned and "
+        f"{size(r['pageable_bytes'])} of ordinary memory on the host, and {size(r['on_disk_bytes'])} on the disk "
+        f"({size(r['undo_bytes'])} of it for undo)."
         for r in rows
         if r.get("on_disk_bytes")
     ]
@@ -119,8 +119,8 @@ def equal(rows: Sequence[Row]) -> list[str]:
     compared = [r for r in rows if r.get("identical") is not None]
     if len(compared) < 2 or not all(r["identical"] for r in compared):
         return []
-    which = "Each" if len(compared) == len(rows) else "Each that could be compared"
-    return [f"{which} ended with the weights of baseline with the same algorithms, byte for byte."]
+    which = "Each" if len(compared) == len(rows) else "Each policy that could be compared"
+    return [f"{which} ended with the same weights as baseline with the same algorithms, byte for byte."]
 
 
 # heading -> the text of its cell in a row
@@ -251,7 +251,7 @@ def show_roles(peak: Row, role_bytes: Mapping[str, int]) -> None:
     lines = [[r["name"], OF_MODULES[r["role"]], sizes.text(r["tensor_bytes"]), r["place"] or ""] for r in named]
     if rest:
         lines.append([f"and {len(rest)} more", "", sizes.text(sum(r["tensor_bytes"] for r in rest)), ""])
-    title = f"{peak['policy']}: most bytes live, {sizes.text(peak['live_bytes'])}, at {at}"
+    title = f"{peak['policy']}: live bytes peak at {sizes.text(peak['live_bytes'])}, in {at}"
     by = ", ".join(f"{OF_MODULES[role]} {sizes.text(n)}" for role, n in role_bytes.items() if n)
     plain(["tensor", "role", "bytes", "made at"], lines, f"{title}: {by}")
 
@@ -262,7 +262,7 @@ def of_pytorch(rows: Sequence[Row]) -> str:
     for r in rows:
         reserved = f" ({size(r['reserved_bytes'])} reserved)" if r["reserved_bytes"] else ""
         parts.append(f"{_way(r)} {size(r['most_bytes'])}{reserved}")
-    return f"PyTorch itself, foreseen: {', '.join(parts)}." if parts else ""
+    return f"PyTorch itself, predicted: {', '.join(parts)}." if parts else ""
 
 
 def _way(r: Row) -> str:
@@ -275,11 +275,11 @@ def show_pytorch(rows: Sequence[Row]) -> None:
     lines = []
     for r in rows:
         lines.append([_way(r), size(r["most_bytes"]), size(r["reserved_bytes"])])
-    headings, title = ["what", "peak", "reserved"], "PyTorch itself, foreseen"
+    headings, title = ["what", "peak", "reserved"], "PyTorch itself, predicted"
     if all(r["reserved_bytes"] is None for r in rows):
         headings, lines = headings[:2], [line[:2] for line in lines]
     else:
-        title += "; reserved: as CUDA's caching allocator rounds"
+        title += "; reserved: rounded as by CUDA's caching allocator"
     plain(headings, lines, title)
 
 
@@ -291,4 +291,4 @@ def show_peak(policy: str, schedule: Schedule) -> None:
     if rest:
         lines.append([f"and {len(rest)} more", sizes.text(sum(b.nbytes for b in rest))])
     op = schedule.plan.order[schedule.peak_point]
-    plain(["tensor", "bytes"], lines, f"{policy}: most bytes live, {sizes.text(schedule.live_peak)}, at {op.name}")
+    plain(["tensor", "bytes"], lines, f"{policy}: live bytes peak at {sizes.text(schedule.live_peak)}, in {op.name}")

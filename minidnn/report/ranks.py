@@ -48,7 +48,7 @@ def _line(r: Row, samples: Counted, columns: int) -> list[str]:
 
 def sentences(document: Row) -> list[str]:
     """Sentences on each policy: the number of ranks up to which it pays, the reason why no further, and refusals."""
-    sentences = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
+    sentences = ["Exposed: the time of communication that compute does not hide. All times are predicted."]
     for policy, own in _by_policy(document["rows"]).items():
         sentences += _pays(policy, own)
         refused = next((r for r in own if not r["fits"]), None)
@@ -76,10 +76,10 @@ def _pays(policy: str, rows: Sequence[Row]) -> list[str]:
     if last is None:
         return []
     if beyond is None:
-        return [f"{policy} pays up to {last['ranks']} ranks, the most that were asked."]
+        return [f"{policy} pays off up to {last['ranks']} ranks, the most that were asked for."]
     return [
-        f"{policy} pays up to {last['ranks']} ranks. From there to {beyond['ranks']} each further rank adds less than"
-        f" {PAYS:g} of what one of the fewest does. {_why(beyond)}"
+        f"{policy} pays off up to {last['ranks']} ranks. From there to {beyond['ranks']}, each added rank brings "
+        f"less than {PAYS:g} of the throughput of a rank in the smallest run. {_why(beyond)}"
     ]
 
 
@@ -87,15 +87,15 @@ def _why(r: Row) -> str:
     latency, volume = r["saved_without_latency_seconds"], r["saved_without_bytes_seconds"]
     exposed, whole = r["exposed_seconds"], r["iteration_seconds"]
     if exposed < 0.1 * whole:
-        return "Little of that is communication: sums of gradients take the time, or a rank's batch is too small."
+        return "Little of that is communication: summing gradients takes the time, or the batch of a rank is too small."
     cause = "latency" if latency > volume else "bandwidth"
     sentences = (
-        f"The reason is {cause}: of {duration(whole)}, {duration(exposed)} are exposed; a link without latency would"
-        f" save {duration(latency)}, one of endless bandwidth {duration(volume)}."
+        f"The reason is {cause}: {duration(exposed)} of {duration(whole)} are exposed; a link without latency would "
+        f"save {duration(latency)}, and one with unlimited bandwidth {duration(volume)}."
     )
     if r["net_seconds"] > r["compute_seconds"]:
         lasts, beside = duration(r["net_seconds"]), duration(r["compute_seconds"])
-        return f"{sentences} Communication lasts {lasts}, compute {beside}: nothing is left to hide it behind."
+        return f"{sentences} Communication takes {lasts} and compute {beside}, so compute cannot hide all of it."
     return sentences
 
 
@@ -108,7 +108,7 @@ def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def picture(document: Row, title: str, notes: str) -> str:
     """The picture in a file of its own."""
-    return drawn(document, f"{title}: speed over that of as many devices alone", notes)
+    return drawn(document, f"{title}: speed relative to as many independent devices", notes)
 
 
 def drawn(document: Row, heading: str = "", note: str = "") -> str:
@@ -165,14 +165,14 @@ def _curve(policy: str, rows: Sequence[Row], samples: Counted, colour: str, x: A
     for r, (a, b) in zip(rows, places, strict=True):
         part, speed = r["samples_per_second"] / r["ranks"] / one, rate(samples.speed(r["samples_per_second"]))
         text = (
-            f"{policy}, {r['ranks']} ranks: {speed} {samples.per_second}, {part:.0%} of as many devices"
-            f" alone; exposed {duration(r['exposed_seconds'])} of {duration(r['iteration_seconds'])}"
+            f"{policy}, {r['ranks']} ranks: {speed} {samples.per_second}, {part:.0%} of as many independent devices; "
+            f"exposed {duration(r['exposed_seconds'])} of {duration(r['iteration_seconds'])}"
         )
         place = f'cx="{a:.1f}" cy="{b:.1f}"'
         out.append(f'<circle {place} r="3.8" fill="var(--{colour})"><title>{escape(text)}</title></circle>')
         if beyond is not None and r is last:
             out.append(f'<circle {place} r="8" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
-            words, beside = escape(f"{policy} pays up to {r['ranks']}"), f'x="{a + 12:.1f}" y="{b - 6:.1f}"'
+            words, beside = escape(f"{policy} pays off up to {r['ranks']}"), f'x="{a + 12:.1f}" y="{b - 6:.1f}"'
             out.append(f'<text class="soft over" {beside}>{words}</text>')
     end = places[-1]
     out.append(f'<text class="soft over" x="{end[0] + 8:.1f}" y="{end[1] + 4:.1f}">{escape(policy)}</text>')
@@ -186,10 +186,10 @@ def section(document: Row) -> str:
     body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in lines)
     text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(document))
     return f"""<section><h2>Speed against ranks</h2>
-<p class="dim">Samples per second, over those of as many devices that do not wait for each other. Point at anything for
+<p class="dim">Samples per second, relative to as many devices that do not wait for each other. Point at anything for
 its numbers.</p>
 <div class="scroll">{drawn(document)}</div></section>
-<section><h2>Where it stops paying</h2>{text}</section>
+<section><h2>Where more ranks stop paying off</h2>{text}</section>
 <section><h2>Ranks</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>"""
 

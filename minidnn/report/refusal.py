@@ -16,11 +16,11 @@ from minidnn.visible import say
 Row = Mapping[str, Any]
 
 REASONS = {  # by the values of moment.Why
-    "in use": "the op reads or writes it now",
+    "in use": "the op reads or writes it",
     "workspace": "the op's scratch",
-    "carried": "weights and what belongs to them, which live on the device",
-    "on the way": "its copy out has not ended, or it came back before its use",
-    "kept": "an op reads it later; it could leave, and the plan keeps it",
+    "carried": "weights and their state, which live on the device",
+    "on the way": "its copy to the host is not done, or it came back ahead of its use",
+    "kept": "an op reads it later; it could leave the device, but the plan keeps it",
 }
 BAR = 30  # characters that stand for all live bytes
 WIDE = 100  # characters of a line, at most
@@ -43,17 +43,17 @@ def show(answer: Row) -> None:
     if fits:
         samples = planned(answer["tokens"])
         headings = ["add to the command", "peak", "one step", samples.per_second, "host"]
-        title = "What would fit: each was planned and proved, its time is foreseen"
+        title = "What would fit (each plan is proved, its time predicted)"
         plain(headings, [_line(t, samples) for t in fits], title, spare=SPARED)
         for t in fits:
             if t["note"]:
                 say(f"{t['options']}: {t['note']}.")
     elif vain:
-        say("Nothing that was tried fits.")
+        say("None of the changes that were tried fits.")
     else:
         say("There is no change to try.")
     if vain:
-        say(f"Tried in vain, the nearest first: {', '.join(map(_failed, vain))}.")
+        say(f"Tried without success, the closest first: {', '.join(map(_failed, vain))}.")
 
 
 def show_worst(worst: Row, limit: int) -> None:
@@ -79,7 +79,7 @@ def show_worst(worst: Row, limit: int) -> None:
             before += nbytes
             say(_cut(f"  {bar}  {sizes.text(nbytes):>8}  {words}", width))
     if before < live:
-        say(f"and {sizes.text(live - before)} of small tensors")
+        say(f"and {sizes.text(live - before)} in small tensors")
     say()
 
 
@@ -134,17 +134,19 @@ def _least(answer: Row) -> Iterator[str]:
     if least is not None:
         yield f"No plan takes less than {sizes.text(least)}, {UNBOUND} (docs/policies.md)."
         if least <= limit and not any(t["change"].keys() == {"policy"} for t in answer["remedies"]):
-            yield "The limit lies between the two: no plan that keeps it was found, and none is excluded."
+            yield "The limit lies between the two: no plan within it was found, but one may exist."
     if answer["carried_bytes"] > limit:
         carried = sizes.text(answer["carried_bytes"])
-        home = "" if answer["carried_stays"] else ", but a home on the host"
-        why = f"more than the limit: no batch helps{home}"
-        yield f"Weights and what belongs to them take {carried}, {why}."
+        home = "" if answer["carried_stays"] else ", but keeping them on the host does"
+        why = f"more than the limit: no smaller batch helps{home}"
+        yield f"Weights and their state take {carried}, {why}."
     elif answer["largest_batch"] == 0:
-        yield "With nothing else changed, no plan of ops as a whole keeps the limit, even at a batch of 1."
+        yield "With nothing else changed, no plan that runs each op whole keeps the limit, even at batch size 1."
     elif answer["largest_batch"] is not None:
         above = answer["largest_batch"]
-        yield f"With nothing else changed, no plan of ops as a whole keeps the limit at a batch above {above}."
+        yield (
+            f"With nothing else changed, no plan that runs each op whole keeps the limit at a batch size above {above}."
+        )
 
 
 def _line(t: Row, samples: Counted) -> list[str]:

@@ -13,10 +13,10 @@ from minidnn.report.table import duration, size
 Row = Mapping[str, Any]
 
 MEANING = (
-    "Found is the largest tried that was placed within the budget, and its plan was proved. Next is the smallest tried"
-    " above it, which was not: placement is greedy, so that beyond it some may fit again."
+    "Found: the largest size tried that fits the budget, with a proved plan. Next: the smallest size tried above it, "
+    "which does not fit. Placement is greedy, so a larger size may fit again."
 )
-ENDED = "* ended by --seconds: what lies between found and next was not tried."
+ENDED = "* stopped by --seconds: sizes between found and next were not tried."
 SPARED = ("searched", "plans", "host", "one step")
 
 
@@ -35,14 +35,14 @@ def sentences(document: Row, what: str) -> list[str]:
     if any(r["ended"] for r in document["rows"]):
         sentences.append(ENDED)
     if beyond := document["excluded"]:
-        no, needs = f"No plan of ops as a whole places {what} {beyond[what]}", size(beyond["least_bytes"])
-        sentences.append(f"{no}: the bound asks for {needs} (docs/policies.md).")
+        no, needs = f"No plan that runs each op whole fits {what} {beyond[what]}", size(beyond["least_bytes"])
+        sentences.append(f"{no}: the bound is {needs} (docs/policies.md).")
     return sentences
 
 
 def multiples(policy: str, of: int) -> str:
     """A sentence on the batches that were tried under a policy with parts."""
-    return f"{policy} was tried at multiples of {of} only: other batches run in other numbers of parts, or as a whole."
+    return f"{policy} was tried only at multiples of {of}: other batches run in other numbers of parts, or unsplit."
 
 
 def _line(r: Row, what: str) -> list[str]:

@@ -22,8 +22,8 @@ def sentences(document: Summary) -> list[str]:
     """The sums."""
     count = f"{document.parameters:,} parameters ({size(document.parameter_bytes)})"
     return [
-        f"{len(document.rows)} layers, {count}, {counted(document.flops)}flops forward, {size(document.top_bytes)} of "
-        "feature maps. `minidnn plan` says what training takes."
+        f"{len(document.rows)} layers, {count}, {counted(document.flops)}flops forward, {size(document.top_bytes)} "
+        "of feature maps. `minidnn plan` shows what training takes."
     ]
 
 

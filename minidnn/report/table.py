@@ -101,7 +101,7 @@ def plain(
 
 def left_out(headings: Sequence[str]) -> str:
     """A note below a table that lacks these columns."""
-    return f"left out for want of width: {', '.join(headings)} (--json has all)"
+    return f"columns left out to fit the width: {', '.join(headings)} (--json has all)"
 
 
 def dump(document: Document | Mapping[str, Any], file: TextIO | None = None) -> None:

@@ -10,7 +10,11 @@ from minidnn.report.table import duration, size
 
 Row = Mapping[str, Any]
 PARTS = ("forward_seconds", "backward_seconds", "update_seconds")
-SUMS = {"chosen_sum": "as {policy} takes them", "fastest_sum": "fastest", "least_sum": "of least workspace"}
+SUMS = {
+    "chosen_sum": "as chosen by {policy}",
+    "fastest_sum": "with the fastest",
+    "least_sum": "with the least workspace",
+}
 
 
 def layer_cells(document: Row) -> Cells:
@@ -30,11 +34,11 @@ def layers_say(document: Row) -> list[str]:
 
 
 def algorithms_say(document: Row) -> list[str]:
-    """Sums of seconds over all ops: with the algorithms that the policy chose, the fastest ones, and those of least
-    workspace."""
+    """Sums of seconds over all ops: with the algorithms that the policy chose, the fastest ones, and those with the
+    least workspace."""
     return [
-        f"all, {words.format(policy=document['policy'])}: {duration(document[name]['op_seconds'])}, workspace up to "
-        f"{size(document[name]['workspace_bytes'])}"
+        f"all ops, {words.format(policy=document['policy'])}: {duration(document[name]['op_seconds'])}, "
+        f"workspace up to {size(document[name]['workspace_bytes'])}"
         for name, words in SUMS.items()
     ]
 

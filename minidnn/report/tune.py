@@ -33,7 +33,7 @@ def show(document: Document, title: str, sentences: Sequence[str]) -> None:
         say(sentence)
     if document["scaling"]:
         scaling = _scaling(document)
-        title = f"The best batch, {document['best']}, on more or fewer ranks"
+        title = f"The best batch size, {document['best']}, on more or fewer ranks"
         plain(*ranks.cells(scaling), title, spare=ranks.SPARED)
         for sentence in ranks.sentences(scaling):
             say(sentence)
@@ -65,7 +65,7 @@ def sentences(document: Document) -> list[str]:
     """Sentences on the curve: the best batch, the gain by swapping, and the gain by several devices."""
     rows = {r["batch"]: r for r in document["rows"]}
     if document["best"] is None:
-        return ["No batch fits."]
+        return ["No batch size fits."]
     best = rows[document["best"]]
     speed = _speed(document, best["samples_per_second"])
     sentences = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed}."]
@@ -74,12 +74,12 @@ def sentences(document: Document) -> list[str]:
     sentences += _nearly(document, rows[document["enough"]], best)
     unmoved = None if document["largest_unswapped"] is None else rows[document["largest_unswapped"]]
     if unmoved is None:
-        sentences.append("Every batch that fits swaps.")
+        sentences.append("Every batch size that fits swaps.")
     else:
         gain = best["samples_per_second"] / unmoved["samples_per_second"]
         sentences.append(
-            f"Without swapping at most {unmoved['batch']} fit: the best has {document['ratio']:.2f} times that, at"
-            f" {gain:.3f} times its throughput."
+            f"Without swapping, the largest batch size is {unmoved['batch']}; the best is {document['ratio']:.2f} "
+            f"times that, with {gain:.3f} times its throughput."
         )
     if (document["ranks"] or 1) > 1:
         sentences += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
@@ -92,17 +92,17 @@ def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
     largest = max(row["batch"] for row in document["rows"])
     most = _speed(document, document["most_samples_per_second"])
     sentences = [
-        f"No plan of a batch up to {largest} can be quicker than {most}:"
-        f" the best is at most {document['behind']:.1%} behind."
+        f"No plan with a batch size up to {largest} can exceed {most}: the best is at most {document['behind']:.1%} "
+        "behind."
     ]
     if enough["batch"] < best["batch"]:
-        less = f"{bytes_of(enough['peak_bytes'])} and {bytes_of(enough['host_bytes'])} of the host"
-        sentences.append(f"Batch {enough['batch']} comes within 1 % of it, with {less}.")
+        less = f"{bytes_of(enough['peak_bytes'])} and {bytes_of(enough['host_bytes'])} on the host"
+        sentences.append(f"Batch size {enough['batch']} comes within 1 % of the best, with {less}.")
     quicker = [row for row in document["formats"] if row["samples_per_second"] > best["samples_per_second"] * 1.01]
     if quicker:
         names = " or ".join(row["format"] for row in quicker)
         speed = _speed(document, min(row["samples_per_second"] for row in quicker))
-        sentences.append(f"With --format {names} the same batch makes {speed}.")
+        sentences.append(f"With --format {names}, the same batch size reaches {speed}.")
     return sentences
 
 
@@ -112,11 +112,10 @@ def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]
     for words, row in batches.items():
         if row is not None:
             one = row["efficiency"]
-            times = "one has no plan" if one is None else f"they are {count * one:.2f} times as fast as one"
+            times = "one rank has no plan" if one is None else f"they are {count * one:.2f} times as fast as one rank"
             sentences.append(
-                f"  with {words}, {row['batch']} each, {times}; of a step, {duration(row['exposed_seconds'])} are"
-                f" communication that nothing hides; {document['epoch_samples']} samples take"
-                f" {long(row['epoch_seconds'])}."
+                f"  with {words}, {row['batch']} on each, {times}; {duration(row['exposed_seconds'])} of a step are "
+                f"exposed communication; {document['epoch_samples']} samples take {long(row['epoch_seconds'])}."
             )
     return sentences
 
@@ -130,9 +129,9 @@ def checks(document: Document) -> list[str]:
             continue
         off = 100 * (run["step_seconds"] / run["measured_step_seconds"] - 1)
         sentences.append(
-            f"Batch {run['batch']} run: {duration(run['measured_step_seconds'])} an iteration, predicted"
-            f" {duration(run['step_seconds'])} from measured costs ({off:+.1f} %),"
-            f" {_speed(document, run['batch'] / run['measured_step_seconds'])}."
+            f"Batch {run['batch']} run: {duration(run['measured_step_seconds'])} per iteration, "
+            f"{duration(run['step_seconds'])} predicted from measured costs ({off:+.1f} %), "
+            f"{_speed(document, run['batch'] / run['measured_step_seconds'])}."
         )
     return sentences
 
@@ -196,7 +195,9 @@ def picture(document: Document, heading: str | None = None) -> str:
         fill = "var(--area)" if r["moved_bytes"] else "var(--paper)"
         moved = f"{sizes.text(r['moved_bytes'])} moved" if r["moved_bytes"] else "nothing moves"
         speed = samples.speed(r["samples_per_second"])
-        title = f"{r['batch']}: {rate(speed)} {samples.per_second}, {duration(r['step_seconds'])} an iteration, {moved}"
+        title = (
+            f"{r['batch']}: {rate(speed)} {samples.per_second}, {duration(r['step_seconds'])} per iteration, {moved}"
+        )
         out.append(
             f'<circle cx="{x(r["batch"]):.1f}" cy="{y(speed):.1f}" r="4" fill="{fill}" '
             f'stroke="var(--area)" stroke-width="1.6"><title>{escape(title)}</title></circle>'
@@ -224,11 +225,12 @@ def page(document: Document, heading: str, sentences: Sequence[str], version: st
         for r, line in zip(document["rows"], lines, strict=True)
     )
     text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    sections = f"""<section><h2>Throughput against minibatch</h2>
-<p class="dim">Filled where tensors are swapped. Point at anything for its numbers.</p>
+    sections = f"""<section><h2>Throughput by batch size</h2>
+<p class="dim">A filled point swaps tensors. Point at anything for its numbers.</p>
 <div class="scroll">{picture(document)}</div></section>
-<section><h2>What it comes to</h2>{text}</section>
-<section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+<section><h2>Result</h2>{text}</section>
+<section><h2>Batch sizes tried</h2>
+<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>{ranks.section(_scaling(document)) if document["scaling"] else ""}"""
     return framed(heading, sections, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
 

@@ -63,7 +63,7 @@ def test_each_policy_s_paper_is_told_and_the_table_has_its_refusals(found):
     assert page.count("<figure>") == picture.count("cifar10_quick, batch 32, on") == 2
     for words in ("needs ", "Rhu et al., MICRO 2016", "A forked map is offloaded", "within 5 % of it"):
         assert words in page
-    assert "There is a plan within 4 of 6 budgets" in page and "2 budgets are kept by none." in page
+    assert "There is a plan within 4 of 6 budgets" in page and "2 budgets are too small for every policy." in page
     assert Board.model_validate_json(found.to_json()) == found.document
 
 
@@ -105,7 +105,7 @@ def test_ctrl_c_gives_what_is_done(monkeypatch, tmp_path, capsys):
     file = tmp_path / "board.json"
     words = ["--gpus", "titan_x", "--budgets", "100%", "--policies", "liveness:m,vdnn_all:m", "--jobs", "1"]
     assert main(["board", "lenet:8", *words, "--report", str(file)]) == 130
-    assert "Interrupted: 1 of 2 cells are there." in capsys.readouterr().out
+    assert "Interrupted: 1 of 2 cells are done." in capsys.readouterr().out
     document = json.loads(file.read_text())
     assert [r["policy"] for r in document["rows"]] == ["liveness:m"] and document["finished"] is False
 

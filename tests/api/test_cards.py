@@ -31,7 +31,7 @@ def test_a_small_net_fits_everywhere(capsys):
         assert r["free_seconds"] <= r["step_seconds"]  # a plan that fits is one for endless memory, too
         assert r["samples_per_second"] == pytest.approx(8 / r["step_seconds"])
     assert main(["cards", "lenet", "--batch", "8", "--gpus", ",".join(asked)]) == 0
-    assert f"{rows[0]['gpu']} is the smallest that is enough." in capsys.readouterr().out
+    assert f"The smallest GPU with enough memory is {rows[0]['gpu']}." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,16 @@ def test_a_small_net_fits_everywhere(capsys):
     [
         (
             {"k40": 12000, "v100": 7000},
-            "v100 is the smallest that is enough.\nk40 is the smallest on which memory costs",
+            "The smallest GPU with enough memory is v100.\nThe smallest on which memory costs",
         ),
         pytest.param(
             {"k40": 7100, "v100": 7000},
-            "On each of them a step takes longer than with endless memory.",
+            "On each of these GPUs, a step takes longer than with unlimited memory.",
             marks=pytest.mark.slow,
         ),
-        pytest.param({"k40": 200, "v100": 100}, "None is enough: the leanest plan takes", marks=pytest.mark.slow),
+        pytest.param(
+            {"k40": 200, "v100": 100}, "No GPU has enough memory: the leanest plan takes", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_smallest_that_is_enough(memory, says, capsys, monkeypatch):

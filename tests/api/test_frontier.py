@@ -77,7 +77,7 @@ def test_a_table_json_and_a_picture(tmp_path, capsys, monkeypatch):
     assert main([*arguments, "--report", str(tmp_path / "f.svg")]) == 0
     table = capsys.readouterr().out
     assert "over bound" in table and "accudnn" in table and "report: " in table
-    assert "The least budget that the bound allows is" in table and "; best keeps" in table
+    assert "The bound excludes budgets below" in table and "; best needs" in table
     svg = (tmp_path / "f.svg").read_text()
     ET.fromstring(svg)
     assert main([*arguments, "--json"]) == 0

@@ -99,7 +99,7 @@ def test_no_batch_helps_if_the_weights_alone_are_too_many(folder, capsys):
     assert told["carried_bytes"] > told["limit_bytes"] and not told["in_vain"]
     assert [set(r["change"]) for r in told["remedies"]] == [{"budget"}]
     assert main(["plan", *argv]) == 2
-    assert "no batch helps, but a home on the host" in capsys.readouterr().out
+    assert "no smaller batch helps, but keeping them on the host does" in capsys.readouterr().out
 
 
 def test_a_leaner_algorithm_is_named(leaner):

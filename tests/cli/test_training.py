@@ -65,7 +65,7 @@ def test_from_epochs_to_confusions(case, capsys):
     assert counts.shape == (3, 3) and counts.sum() == 20 and tested["confusion"]["class_names"] == ["0", "1", "2"]
     assert main(["test", "solver.yaml", "--weights", "run_best.safetensors", "--confusion"]) == 0
     out = capsys.readouterr().out
-    assert "Labels in rows, answers in columns (layer accuracy)" in out and "of 20; mean of classes" in out
+    assert "Labels in rows, predictions in columns (layer accuracy)" in out and "of 20; mean over classes" in out
 
 
 def test_the_log_names_the_best_and_the_end_of_patience(case, capsys):

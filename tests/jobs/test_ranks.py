@@ -93,20 +93,22 @@ def test_a_curve_says_where_it_stops_paying(folder, capsys):
     for name in ("t.svg", "t.html", "t.csv"):
         assert main([*argv, "--report", name]) == 0
     said = capsys.readouterr().out
-    assert f"liveness pays up to {last['ranks']} ranks." in said and "The reason is latency" in said
-    assert "nothing is left to hide it behind" in said
+    assert f"liveness pays off up to {last['ranks']} ranks." in said and "The reason is latency" in said
+    assert "so compute cannot hide all of it" in said
     picture, page = (folder / "t.svg").read_text(), (folder / "t.html").read_text()
     assert (
-        picture.count("<circle") == 7 + 1 and f"liveness pays up to {last['ranks']}" in picture and picture in picture
+        picture.count("<circle") == 7 + 1
+        and f"liveness pays off up to {last['ranks']}" in picture
+        and picture in picture
     )
-    assert "Where it stops paying" in page and "<script" not in page
+    assert "Where more ranks stop paying off" in page and "<script" not in page
 
 
 def test_the_reason_may_be_bandwidth(folder):
     found = minidnn.scaling("small.yaml", (1, 2, 4, 8), gpu="k40", link="10MB,1ns")
     assert any("The reason is bandwidth" in sentence for sentence in found.remarks())
     quick = minidnn.scaling("small.yaml", (1, 2, 4), gpu="k40", batch=1024, link=QUICK)
-    assert "liveness pays up to 4 ranks, the most that were asked." in quick.remarks()
+    assert "liveness pays off up to 4 ranks, the most that were asked for." in quick.remarks()
     assert all(row.efficiency > 0.9 for row in quick)
 
 

@@ -292,7 +292,7 @@ def test_a_table_says_what_it_means(capsys):
     assert main([*argv, "--budget", "100KiB"]) == 0
     out = capsys.readouterr().out
     assert "none" in out and "largest tried" in out and "ended" not in out
-    assert "No plan of ops as a whole places batch 1: the bound asks for" in out
+    assert "No plan that runs each op whole fits batch 1: the bound is" in out
     assert main([*argv, "--budget", "10MiB", "--step", "16"]) == 0
     assert "cifar10_quick, 10.0 MiB" in capsys.readouterr().out
 

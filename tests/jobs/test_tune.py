@@ -225,7 +225,7 @@ def test_words_and_pictures(folder, capsys):
     circles = [e for e in root.iter() if e.tag.endswith("circle")]
     kept = [line for line in text.splitlines() if " yes " in line]
     assert len(circles) == len(kept) > 2
-    assert main(["tune", "small.yaml", "--budget", "1KiB"]) == 0 and "No batch fits" in capsys.readouterr().out
+    assert main(["tune", "small.yaml", "--budget", "1KiB"]) == 0 and "No batch size fits" in capsys.readouterr().out
     assert main(["tune", "small.yaml", "--report", "t.pdf"]) == 2
 
 

@@ -63,7 +63,7 @@ def test_table_shows_weights_that_differ():
     assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
     out = io.StringIO()
     policies.show([dict(row, identical=True) for row in rows], file=out)
-    assert "weights equal" not in out.getvalue() and "Each ended with the weights of baseline" in out.getvalue()
+    assert "weights equal" not in out.getvalue() and "Each ended with the same weights as baseline" in out.getvalue()
 
 
 class Terminal(io.StringIO):
@@ -85,7 +85,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
     text = out.text()
     assert "…" not in text and max(map(len, text.splitlines())) <= columns
     assert all(re.search(rf"{p} +yes +123 MiB .*(yes|NO)", text) for p in POLICIES)
-    assert ("left out for want of width: prefetch, algorithms" in text) == (columns <= 120)
+    assert ("columns left out to fit the width: prefetch, algorithms" in text) == (columns <= 120)
     assert ("brgconv_1x1 78" in text) == (columns > 120) == ("left out" not in text)
 
 
@@ -209,7 +209,7 @@ def test_says_what_happened():
     assert compare.sentences([], None) == ""
     least = sizes.text(lean)
     words = compare.sentences(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
-    assert "No policy compared here is accepted" in words and f"vdnn_all:m needs least of the device: {least}" in words
+    assert "None of these policies fits" in words and f"vdnn_all:m needs the least device memory: {least}" in words
 
 
 def measured(policy, *slowdowns):
@@ -223,10 +223,10 @@ def test_says_where_measurements_are_too_noisy_to_rank():
     base, lean = measured("baseline:m", 1, 1, 1), measured("vdnn_all:m", 1.2, 1.3, 1.5)
     near, apart = measured("liveness:m", 0.97, 1.01, 1.05), measured("vdnn_conv:m", 1.1, 1.25, 1.4)
     said = compare.sentences([base, lean, apart], None)
-    assert "The quickest that save are too noisy to rank: vdnn_conv:m, vdnn_all:m." in said
-    assert "at 1.30 (1.20–1.50) times baseline's time" in said and "is the quickest" not in said
+    assert "The fastest policies that save memory are too noisy to rank: vdnn_conv:m, vdnn_all:m." in said
+    assert "at 1.30 (1.20–1.50) times baseline's time" in said and "is the fastest" not in said
     said = compare.sentences([base, near, lean], None)
-    assert "liveness:m is the quickest that saves" in said and "as fast as baseline within the noise" in said
+    assert "liveness:m is the fastest that saves memory" in said and "as fast as baseline within the noise" in said
     assert policies.noise([p.row for p in (lean, near, base)]) == ["Too noisy to rank by time: baseline:m, liveness:m."]
     assert policies.noise([p.row for p in panels()]) == []  # what is simulated has no noise
     out = io.StringIO()
@@ -249,7 +249,7 @@ def with_row(p, **more):
 def test_too_few_steps_rank_nothing():
     spreads = {"baseline:m": (1, 1, 1), "vdnn_all:m": (1.9, 2, 2.1), "liveness:m": (1, 1, 1)}
     found = [with_row(measured(policy, *spread), timed_steps=2) for policy, spread in spreads.items()]
-    assert policies.noise([p.row for p in found]) == ["Too few steps to rank by time: that takes 6 timed ones."]
+    assert policies.noise([p.row for p in found]) == ["Too few steps to rank by time: ranking takes 6 timed steps."]
     said = compare.sentences(found, None)
     assert "times baseline's time" not in said and "quickest" not in said
 
@@ -259,7 +259,7 @@ def test_measured_seconds_are_shown_with_their_interval_and_a_busy_machine_is_to
     times = {"step_seconds": 2.5e-3, "step_seconds_low": 2.41e-3, "step_seconds_high": 12.72e-3, "timed_steps": 99}
     assert policies.seconds({**p.row, **times}) == "2.50 ms (2.41–12.72)"
     said = [policies.noise([{**p.row, **times, "other_processors": n}]) for n in (None, 0.1, 1.26)]
-    assert said[0] == said[1] == [] and "other programs kept 1.3 processors at work" in said[2][0]
+    assert said[0] == said[1] == [] and "other programs kept 1.3 processors busy" in said[2][0]
 
 
 def test_what_is_foreseen_is_not_set_beside_what_was_measured():
@@ -291,10 +291,10 @@ def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     html = compare.page(found, budget, "chain", "run", "1.0")
     assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
     timed = [with_row(p, timed_steps=9) for p in found]
-    assert "the median step, that of the table, is drawn" in compare.page(timed, budget, "chain", "run", "1.0")
+    assert "shows the median step of the table." in compare.page(timed, budget, "chain", "run", "1.0")
     timed[1] = with_row(timed[1], step_seconds=timed[1].seconds / 2)
-    assert "traced apart" in compare.page(timed, budget, "chain", "run", "1.0")
-    assert "Of steps that were run" not in html and "Of steps that were run" not in compare.page(
+    assert "separately traced" in compare.page(timed, budget, "chain", "run", "1.0")
+    assert "Of a policy that was run" not in html and "Of a policy that was run" not in compare.page(
         panels(), None, "chain", "", "1.0"
     )
 
@@ -342,6 +342,8 @@ def test_no_name_and_no_number_is_cut_in_any_table(monkeypatch, width):
     said = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
     for part in ("superneurons_cost_aware", "words", "1234567", "10.5 GiB", "found batch"):
         assert part in said
-    assert ("1.24 s" in said) == (width >= 80) and ("left out for want of width: searched" in said) == (width < 80)
+    assert ("1.24 s" in said) == (width >= 80) and ("columns left out to fit the width: searched" in said) == (
+        width < 80
+    )
     if width >= 60:
         assert max(map(len, said.splitlines()[1:-1])) <= width

@@ -197,7 +197,7 @@ def test_the_map_has_a_rectangle_for_each_residency_at_its_offset(plans):
         assert y + height == pytest.approx(scale.y(life.offset), abs=0.6)  # half a pixel is left between neighbours
         assert x + width == pytest.approx(scale.x(life.end), abs=0.6)
     words = [t.text for t in root.iter(f"{SVG}text")]
-    assert "budget 2.50 MiB" in words and f"most bytes live: {sized(step)}" in words
+    assert "budget 2.50 MiB" in words and f"peak of live bytes: {sized(step)}" in words
     assert {ROLES[kind] for kind, _ in rectangles(svg)} <= set(words)
 
 

@@ -134,7 +134,7 @@ def test_people_read_the_peak_by_role_with_lines(file, capsys):
     out = capsys.readouterr().out
     assert "Net, batch 8" in out and "SGD has 0 B of state" in out
     assert "parameters 48.8 KiB" in out and "train.py:13" in out
-    assert "PyTorch itself, foreseen" in out and "checkpoint of each of 3 blocks (blocks.0, ...)" in out
+    assert "PyTorch itself, predicted" in out and "checkpoint of each of 3 blocks (blocks.0, ...)" in out
 
 
 def test_in_python_the_answer_shows_the_same_and_pictures_name_pytorch(capsys):
@@ -145,9 +145,9 @@ def test_in_python_the_answer_shows_the_same_and_pictures_name_pytorch(capsys):
     plans = minidnn.torch.plan(net, (x, x), loss=loss, optimizer="adamw", gpu="rtx4090")
     plans.show()
     out = capsys.readouterr().out
-    assert "liveness: most bytes live" in out and "PyTorch itself, foreseen" in out
+    assert "liveness: live bytes peak at" in out and "PyTorch itself, predicted" in out
     for drawn in (plans.picture(), plans.page()):
-        assert "PyTorch itself, foreseen" in drawn
+        assert "PyTorch itself, predicted" in drawn
 
 
 def test_a_refusal_says_what_would_fit(file, capsys):

@@ -178,7 +178,7 @@ def test_few_classes_are_shown_whole():
     text = shown(Confusion("accuracy", ("cat", "dog", "owl"), np.array([[4, 1, 0], [0, 2, 3], [0, 0, 0]])))
     assert "cat 4 1 · 5 80.0%" in " ".join(text.split())
     assert "owl · · · 0 –" in " ".join(text.split())
-    assert text.splitlines()[-1] == "60.00% right: 6 of 10; mean of classes 60.00%"
+    assert text.splitlines()[-1] == "60.00% right: 6 of 10; mean over classes 60.00%"
 
 
 def test_many_classes_have_a_line_each():

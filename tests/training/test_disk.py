@@ -161,7 +161,7 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     argv += ["--host-ring", "64KiB"]
     argv += ["--snapshot-prefix", "out/net"]
     assert main([*argv, "--disk", "."]) == 0
-    assert re.search(r"Memory: .* on the host, .* on the disk \(.* to go back to\)", capsys.readouterr().out)
+    assert re.search(r"Memory: .* on the host, .* on the disk \(.* of it for undo\)", capsys.readouterr().out)
     plain = Path("out/net_iter_2.safetensors").read_bytes()
     assert main([*argv, "--policy", "baseline:m"]) == 0
     assert Path("out/net_iter_2.safetensors").read_bytes() == plain

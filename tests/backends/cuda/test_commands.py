@@ -119,7 +119,7 @@ def test_what_the_card_holds_beside_the_arena_is_told_apart(monkeypatch, capsys,
     assert main([*compare, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["beside_arena_bytes"] == 321 << 20
     assert main(["devices", "cuda"]) == 0
-    assert "cuda: 321 MiB are taken beside any arena" in capsys.readouterr().out
+    assert "cuda: 321 MiB are in use outside any arena" in capsys.readouterr().out
 
 
 def test_a_gpus_number_is_a_number(capsys):
