@@ -253,7 +253,7 @@ class Side:
         except (EOFError, ConnectionError):
             self.process.join(10)
             code = self.process.exitcode
-            why = "killed, for want of memory perhaps" if code == -signal.SIGKILL else f"exit code {code}"
+            why = "killed, perhaps because memory ran out" if code == -signal.SIGKILL else f"exit code {code}"
             raise Failed(f"its process has ended ({why})") from None
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def in_child(work: Callable[[], T]) -> T:
         result, error = ours.recv()
     except EOFError:
         child.join()
-        raise ChildEnded(f"a process of this one ended at its work, with exit code {child.exitcode}") from None
+        raise ChildEnded(f"a child process ended during its work, with exit code {child.exitcode}") from None
     finally:
         ours.close()
         child.terminate()

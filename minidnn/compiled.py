@@ -112,7 +112,7 @@ class Sources:
         content = self._compiled(None)
         library = self._library(path, content)
         self.check(self.files, library)
-        cache.keep(path, content, "kernels are compiled anew at each start")
+        cache.keep(path, content, "kernels are compiled again at each start")
         return library
 
     def _library(self, path: Path, content: bytes) -> ctypes.CDLL:

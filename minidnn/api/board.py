@@ -95,7 +95,7 @@ def of(
 ) -> Board:
     """The board of these nets. one: reads each"""
     if jobs is not None and jobs < 1:
-        raise InvalidInput(f"--jobs: {jobs} processes plan nothing")
+        raise InvalidInput(f"--jobs: expected at least 1 process, got {jobs}")
     policies = list(dict.fromkeys(policies or main_policies()))
     check_policies(policies, sizes=True)
     cards = list(dict.fromkeys(map(named, gpus)))
@@ -127,7 +127,7 @@ def of(
     title = f"{len(policies)} policies on {count}"
     notes = " ".join(filter(None, ("Seconds are simulated, bytes are exact.", *assumed)))
     if given.get("host_budget") is None:
-        notes += f" Assumed: {sizes.text(HOST)} of the host, unless a GPU's profile says (--host-budget)."
+        notes += f" Assumed: {sizes.text(HOST)} of host memory, unless a GPU's profile gives it (--host-budget)."
     return Board(document, title, notes)
 
 
@@ -146,12 +146,12 @@ def budget_of(text: str) -> Budget:
             return _part(float(text), text)
         return sizes.parse(text)
     except ValueError:
-        raise InvalidInput(f"budget {text!r}: a part such as 50%, or bytes such as 4GiB") from None
+        raise InvalidInput(f"budget {text!r}: expected a percentage such as 50%, or bytes such as 4GiB") from None
 
 
 def _part(part: float, text: str) -> float:
     if not 0 < part <= 10:
-        raise InvalidInput(f"budget {text!r}: a part is above 0 and at most 1000%")
+        raise InvalidInput(f"budget {text!r}: expected a percentage above 0 and at most 1000%")
     return part
 
 

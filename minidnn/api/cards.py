@@ -71,7 +71,7 @@ def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -
     document = Document(rows=rows, net=job.name, batch=job.batch, tokens=job.tokens, format=job.format)
     title = f"{header.title(job)}. Simulated: the plans of best within each GPU's memory"
     if job.host_assumed:
-        title += f", and {sizes.text(HOST)} of a host that is assumed (--host-budget)"
+        title += f", with an assumed {sizes.text(HOST)} of host memory (--host-budget)"
     return Cards(document, title, job.assumed)
 
 

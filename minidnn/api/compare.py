@@ -78,8 +78,8 @@ def of(job: Plannable, policies: Sequence[str] = (), steps: int | None = None, t
             return _simulated(job, policies)
     if setting.effort is not None:
         raise InvalidInput(
-            "effort: a comparison that runs plans twice; write the plan (`minidnn plan --effort SECONDS --save "
-            "FILE.plan`), and compare that (--policies FILE.plan)"
+            "effort: a comparison that runs policies plans twice; write the plan (`minidnn plan --effort SECONDS "
+            "--save FILE.plan`), and compare that (--policies FILE.plan)"
         )
     return _ran(job, policies, steps, tell)
 
@@ -106,7 +106,7 @@ def _ran(job: Job, policies: Sequence[str], steps: int | None, tell: Tell) -> Co
     rows = [r.row() for r in results]
     document = Document(rows=rows, **header.of_run(job, device), beside_arena_bytes=device.beside())
     timed = max(len(r.steps) for r in results)
-    intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
+    intervals = "95 % intervals" if timed >= FEWEST else "minimum and maximum"
     each = f"{timed} timed step{'s' * (timed != 1)} each"
     starts = max(r.more.get("starts", 1) for r in results)
     of = f" of {starts} starts" if starts > 1 else ""

@@ -70,7 +70,7 @@ def convert(
     if origin and form.solver_text and _is_solver(origin):
         return _solver(origin, goal, to, dropped)
     if not form.net or to.net_text is None:
-        raise InvalidInput(f"{source} holds no net: {goal.suffix} cannot be made of it")
+        raise InvalidInput(f"{source} contains no net, so it cannot become a {goal.suffix}")
     made = result if isinstance(result, Net) else zoo.files.read(result, dropped=dropped)
     _write(goal, to.net_text(made))
     notes = [*made.notes, *_foreign(made.parameter, goal)]
@@ -115,14 +115,14 @@ def _weights(
 ) -> Conversion:
     if form.weights is None:
         raise InvalidInput(
-            f"{path} holds no weights, so {goal.suffix} cannot be made of it: name a file of weights, and --net"
+            f"{path} contains no weights, so it cannot become a {goal.suffix}: name a weights file, and --net"
         )
     if net is None and not form.net:
-        raise InvalidInput(f"{path}: the form of {goal.suffix} needs the net whose weights these are: give --net NET")
+        raise InvalidInput(f"{path}: a {goal.suffix} needs the net that the weights belong to: give --net NET")
     net = path if net is None else net
     result = zoo.find(net)
     if isinstance(result, Path) and not _form(result).net:
-        raise InvalidInput(f"{net} holds no net")
+        raise InvalidInput(f"{net} contains no net")
     made = result if isinstance(result, Net) else zoo.files.read(result, dropped=dropped)
     blobs = _blobs(made)
     shapes = {layer: {blob.name: blob.shape for blob in its} for layer, its in blobs.items()}

@@ -69,7 +69,7 @@ def of(
 ) -> Frontier:
     """The frontier of `best` and of these policies."""
     if points < 2:
-        raise InvalidInput("--points: a frontier has two or more")
+        raise InvalidInput("--points: a frontier needs at least 2 budgets")
     check_policies(policies, whole=job.whole)
     no_effort(job.setting.effort, "frontier")
     costs = job.costs()
@@ -77,7 +77,9 @@ def of(
     budget = job.setting.budget
     if step is not None:
         if budget is None or step >= budget:
-            raise InvalidInput("--step: needs a larger --budget, which it is taken from and added to")
+            raise InvalidInput(
+                "--step: needs a --budget that is larger, since it is subtracted from it and added to it"
+            )
         budgets = [budget - step, budget, budget + step]
     try:
         result = sweep(job.programs, policies, costs, points, job.train.name, tell, budgets, job.setting.host_budget)

@@ -69,5 +69,5 @@ def _of_host(job: Plannable, costs: Costs) -> str:
         return ""
     allowed = sizes.text(job.setting.host_budget or 0)
     if gpu(costs.device).host_memory is not None:
-        return f" Its memory is the host's: plans may keep {allowed} of it there (--host-budget)."
-    return f" Assumed: {allowed} of the host (--host-budget)."
+        return f" It shares the host's memory, of which plans may take {allowed} for the host's part (--host-budget)."
+    return f" Assumed: {allowed} of host memory (--host-budget)."

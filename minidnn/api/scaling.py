@@ -79,5 +79,5 @@ def of(job: Job, policies: Sequence[str], counts: Sequence[int], tell: Tell = si
         **{**header.of_plan(job, costs), "ranks": None},
     )
     shared = job.setting.global_batch
-    title = header.title(job) if shared is None else f"{job.name}, batch {shared} of all ranks"
+    title = header.title(job) if shared is None else f"{job.name}, batch {shared} over all ranks"
     return Scaling(document, title, header.notes(job.varied(ranks=max(counts)), costs))

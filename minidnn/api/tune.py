@@ -155,7 +155,7 @@ def of(
     )
     says = [*report.sentences(document), said]
     if match is not None:
-        says.append(f"Solver fields for it{why}: {_fields(match)}.")
+        says.append(f"Solver fields for this batch size{why}: {_fields(match)}.")
     says += [*report.checks(document), header.notes(job, costs)]
     limit = costs.memory if budgets[0] is None else budgets[0]
     return Tuning(document, f"{job.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
@@ -200,18 +200,18 @@ def _epoch(job: Any, asked: int | None, runs: bool) -> tuple[int, str]:
     If the data is synthetic, or the net names no data, an epoch is ImageNet's. So it is if the data cannot be read,
     unless the net `runs` on it: then DataError is raised."""
     if asked is not None:
-        return asked, f"An epoch is {asked} samples."
+        return asked, f"An epoch has {asked} samples."
     layers = [node.layer for node in job.net.graph("TRAIN").layers]
     source = next((source_of(data, transform, "TRAIN") for x in layers for data, transform in x.sources), None)
     if source is None or source.made_up:
-        return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
+        return SAMPLES, f"An epoch has ImageNet's {SAMPLES} samples (--samples sets another number)."
     try:
         data = source.open()
     except DataError as error:
         if runs:
             raise
-        return SAMPLES, f"{error}: an epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
-    return len(data), f"An epoch is the {len(data)} samples of {data.name}."
+        return SAMPLES, f"{error}: an epoch has ImageNet's {SAMPLES} samples (--samples sets another number)."
+    return len(data), f"An epoch has the {len(data)} samples of {data.name}."
 
 
 def _matched(job: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
@@ -221,7 +221,7 @@ def _matched(job: Any, minibatch: int, samples: int, devices: int) -> tuple[dict
         rate, reference = REFERENCE
         counts, why = (
             {},
-            f", from a rate of {rate} for {reference} samples (Goyal et al. 2017; a solver file says its own)",
+            f", from a rate of {rate} for {reference} samples (Goyal et al. 2017; a solver file gives its own)",
         )
     else:
         rate, reference = p.base_lr, job.batch * p.iter_size

@@ -31,7 +31,7 @@ def keep(folder: Path, disk: Disk) -> Path:
     """Keep the rates for plans; the file that has them. Where the cache cannot be used, say so on stderr."""
     path = place(folder)
     content = {name: getattr(disk, name) for name in RATES}
-    cache.keep(path, json.dumps(content).encode(), "the disk's speed is measured anew each time")
+    cache.keep(path, json.dumps(content).encode(), "the disk's speed is measured again each time")
     return path
 
 

@@ -35,10 +35,10 @@ def shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[tuple[int
             f"{data_param.source}: {what}; give the labels a Data layer of their own with the same transform"
         )
     if source.ids and (change.mean or change.scale != 1 or change.image is not None):
-        what = "samples are ids of tokens, of which scale, mean_value and mean_file make others; leave these out"
+        what = "samples are token ids, which scale, mean_value and mean_file would change; leave these out"
         raise DataError(f"{data_param.source}: {what}")
     if change.masks and not source.ids:
-        what = "mask_token hides ids of tokens, and samples are none; use tokens:, text: or synthetic_tokens:"
+        what = "mask_token hides token ids, but samples are not tokens; use tokens:, text: or synthetic_tokens:"
         raise DataError(f"{data_param.source}: {what}")
     return change.shape(sample, data_param.source), labels
 
@@ -98,7 +98,7 @@ def raw_samples(path: str) -> np.ndarray:
         if path.endswith(".datum"):
             image = blobs.datum(path)
             if isinstance(image.content, bytes):
-                raise DataError(f"{path}: an encoded image, and no array of samples")
+                raise DataError(f"{path}: an encoded image, not an array of samples")
             return samples(path, image.content[None])
         if path.endswith(".binaryproto"):
             return samples(path, blobs.array(path))

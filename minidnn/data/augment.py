@@ -64,13 +64,13 @@ class Augment:
         these fields do not fit them."""
         if len(sample) != 3:
             if self.changes:
-                raise DataError(f"{name}: resize, rotation and colours need images (C, H, W), a sample is {sample}")
+                raise DataError(f"{name}: resize, rotation and colours need images (C, H, W), but a sample is {sample}")
             return sample
         channels, height, width = sample
         if self.coloured and channels not in (1, 3):
-            raise DataError(f"{name}: brightness, contrast and saturation need 1 or 3 channels, there are {channels}")
+            raise DataError(f"{name}: brightness, contrast and saturation need 1 or 3 channels, not {channels}")
         if self.saturation and channels != 3:
-            raise DataError(f"{name}: saturation needs 3 channels, there is {channels}")
+            raise DataError(f"{name}: saturation needs 3 channels, not {channels}")
         if self.area:
             return channels, self.crop, self.crop
         height, width = self._size(height, width)

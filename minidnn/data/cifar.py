@@ -90,7 +90,7 @@ def _binary(path: str, labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 (n, 3, 32, 32) and labels uint8 (n,) of a binary file."""
     values = np.frombuffer(regular.content(path), np.uint8)
     if not len(values) or len(values) % (labels + _VALUES):
-        raise DataError(f"{path}: torn: {len(values)} bytes are not images of {labels + _VALUES} bytes")
+        raise DataError(f"{path}: truncated: {len(values)} bytes are not images of {labels + _VALUES} bytes")
     rows = values.reshape(-1, labels + _VALUES)
     return rows[:, labels:].reshape(-1, *SHAPE), rows[:, labels - 1]
 

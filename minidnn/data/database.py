@@ -149,7 +149,7 @@ def _picture(value: bytes) -> Picture:
     """The image of a record. Raises InvalidFile if it is no Datum, and DataError if it is none that can be used."""
     result = datum_of(value, "the record")
     if not 0 <= result.label < 2**31:
-        raise DataError(f"label {result.label} is no class number")
+        raise DataError(f"label {result.label} is not a class number")
     values = result.content
     if not isinstance(values, bytes) and not values.size:
         raise DataError(f"an array {values.shape}, which has no values")
@@ -182,7 +182,7 @@ def write(path: Path, pictures: Iterable[tuple[str, Picture]]) -> int:
     `path`, and OSError if it cannot be written."""
     lmdb = _library()
     if path.exists():
-        raise DataError(f"{path}: is there already; remove it, or name another")
+        raise DataError(f"{path}: exists already; remove it, or name another")
     made = path.parent / f".{path.name}.{secrets.token_hex(4)}{NEW}"
     count = 0
     try:

@@ -147,7 +147,9 @@ class Arrays:
             at = np.unravel_index(labels.argmin(), labels.shape)[0]
             raise DataError(f"{name}: label {labels.min()} at index {at} is negative")
         if labels.max() > np.iinfo(np.int32).max:
-            raise DataError(f"{name}: label {labels.max()} at index {labels.argmax()} is no class number: 2^31 or more")
+            raise DataError(
+                f"{name}: label {labels.max()} at index {labels.argmax()} is not a class number: 2^31 or more"
+            )
         return cls(name, images, labels.astype(np.int32))
 
     @property
@@ -170,7 +172,7 @@ def narrow(labels: Any) -> np.ndarray:
     if values.dtype.kind not in "iub":
         raise DataError(f"its label is {values.dtype}; expected a whole number")
     if (wrong := no_labels(values, LEAST)).any():
-        raise DataError(f"{values[wrong][0]} is no label: expected whole numbers below 2^31")
+        raise DataError(f"{values[wrong][0]} is not a label: expected whole numbers below 2^31")
     return values.astype(np.int32, copy=False)
 
 

@@ -25,7 +25,7 @@ _SMALL = f" of a file this small: more than {FEW} need a byte for {PIXELS_OF_A_B
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # of these suffixes; others may start programs
 _JPEG_FORMS = {"RGB": "RGB", "L": "GRAY", "CMYK": "CMYK"}  # simplejpeg's words for Pillow's modes
 _WORDS = {
-    "UnidentifiedImageError": "no image that Pillow knows",
+    "UnidentifiedImageError": "not an image that Pillow knows",
     "DecompressionBombError": f"more than {PIXELS} pixels",
 }
 _GREY = ("1", "L", "LA", "La")  # Pillow's modes of images in grey, and those with more than 8 bits

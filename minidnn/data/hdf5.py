@@ -192,7 +192,7 @@ class _Pairs:
         wrong = no_labels(labels)
         if wrong.any():
             at, value = indices[np.argwhere(wrong)[0][0]], labels[wrong][0].item()
-            what = f"{value} is no label: expected a whole number from 0 to {2**31 - 1}"
+            what = f"{value} is not a label: expected a whole number from 0 to {2**31 - 1}"
             raise DataError(f"{self._y.name}: row {at}: {what}")
         return self._x.rows(indices).reshape(len(indices), *self.shape), labels.astype(np.int32)
 

@@ -145,7 +145,7 @@ def _check_filters(place: str, how: Any) -> None:
     for filter_ in filters:
         if filter_[0] not in _FILTERS and _PLUGIN not in sys.modules:
             what = f"the filter {filter_[0]} ({filter_[3].decode('utf-8', 'replace')})"
-            remedy = f"pack it anew (h5repack -f GZIP=6), or give --import {_PLUGIN}"
+            remedy = f"repack it (h5repack -f GZIP=6), or give --import {_PLUGIN}"
             raise DataError(f"{place}: packed by {what}; read are {', '.join(_FILTERS.values())}: {remedy}")
 
 
@@ -158,7 +158,7 @@ def _check_chunks(place: str, about: Any, how: Any, size: int) -> None:
         raise DataError(f"{place}: {there} of {wanted} chunks are there: the rows of the others would be zeros")
     stored = _stored(place, about, size, how.get_nfilters())
     if wanted * chunk > RATIO * stored:
-        raise DataError(f"{place}: {wanted} chunks of {chunk} bytes, stored in {stored} bytes: that cannot be")
+        raise DataError(f"{place}: {wanted} chunks of {chunk} bytes, stored in {stored} bytes, which is impossible")
 
 
 def _stored(place: str, about: Any, size: int, filters: int) -> int:

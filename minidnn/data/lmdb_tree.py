@@ -51,7 +51,7 @@ class Pages:
     def torn(self) -> DataError:
         pages = self.last + 1
         what = f"its {pages} pages take {pages * self.size} bytes, and it has {self.file.size}"
-        return DataError(f"{self.name}: torn: {what}; copy it again")
+        return DataError(f"{self.name}: truncated: {what}; copy it again")
 
     def own(self, size: T) -> T:
         """How many pages of its own a value of this size needs."""

@@ -25,7 +25,9 @@ def save(name: str, mean: np.ndarray | None, path: str) -> None:
     Raises InvalidInput if there is none, since samples have several shapes, and OSError. `name`: of the source"""
     if mean is None or mean.ndim != 3:
         what = (
-            "there is no mean image, since samples have sizes of their own" if mean is None else "samples are no images"
+            "there is no mean image, since samples have sizes of their own"
+            if mean is None
+            else "samples are not images"
         )
         raise InvalidInput(f"{name}: {what}; --resize 256, or a net, gives them one")
     values = mean.astype(np.float32)

@@ -58,7 +58,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     if len(values) != expected:
         follow = f"{len(values)} follow" if len(values) < expected else "more follow"
         sizes = "×".join(map(str, shape))
-        raise DataError(f"{path}: torn: its header promises {sizes} values, {expected} bytes; {follow}")
+        raise DataError(f"{path}: truncated: its header promises {sizes} values, {expected} bytes; {follow}")
     return np.frombuffer(values, dtype).reshape(shape)
 
 
@@ -109,7 +109,7 @@ def _promise(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], in
     if expected > (MOST * size if packed else size - file.tell()):
         sizes = "×".join(map(str, shape))
         follow = f"it holds {size}, packed" if packed else f"{size - file.tell()} follow"
-        raise DataError(f"{path}: torn: its header promises {sizes} values, {expected} bytes; {follow}")
+        raise DataError(f"{path}: truncated: its header promises {sizes} values, {expected} bytes; {follow}")
     return dtype, shape, expected
 
 
@@ -147,7 +147,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
             with gzip.open(file) as unpacked:
                 yield cast(IO[bytes], unpacked)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: torn: gzip cannot read its {path.stat().st_size} bytes ({error})") from error
+        raise DataError(f"{path}: truncated: gzip cannot read its {path.stat().st_size} bytes ({error})") from error
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error
 
@@ -156,16 +156,18 @@ def _header(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...]]:
     """The type of the values and the lengths of the axes; the file is then at its first value."""
     raw = _at_most(file, 4)
     if len(raw) < 4:
-        raise DataError(f"{path}: torn: an IDX file begins with 4 bytes, this one holds {len(raw)}")
+        raise DataError(f"{path}: truncated: an IDX file begins with 4 bytes, this one holds {len(raw)}")
     if raw[:2] != b"\0\0" or raw[2] not in _TYPES or not 1 <= raw[3] <= 4:
         raise DataError(f"{path}: not an IDX file: it begins with {raw[:4].hex(' ')}, not 00 00 08 03")
     dtype, rank = np.dtype(_TYPES[raw[2]]), raw[3]
     lengths = _at_most(file, 4 * rank)
     if len(lengths) < 4 * rank:
-        raise DataError(f"{path}: torn: {rank} axes take {4 + 4 * rank} bytes of header, it holds {4 + len(lengths)}")
+        raise DataError(
+            f"{path}: truncated: {rank} axes take {4 + 4 * rank} bytes of header, it holds {4 + len(lengths)}"
+        )
     shape = struct.unpack(f">{rank}I", lengths)
     if math.prod(max(1, n) for n in shape) * dtype.itemsize >= 2**63:  # NumPy has no such array, not even an empty one
-        raise DataError(f"{path}: torn: axes of lengths {shape} are beyond what a machine addresses")
+        raise DataError(f"{path}: truncated: axes of lengths {shape} are beyond what a machine addresses")
     return dtype, shape
 
 

@@ -127,7 +127,7 @@ class _Machine:
     def _take(self, size: int) -> bytes:
         left = len(self._data) - self._at
         if size > left:
-            raise InvalidPickle(f"torn: {size} bytes should follow, and {left} do")
+            raise InvalidPickle(f"truncated: {size} bytes should follow, and {left} do")
         self._at += size
         return self._data[self._at - size : self._at]
 

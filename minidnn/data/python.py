@@ -127,7 +127,9 @@ def _checked(sample: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"{name}: expected (image, label) or a mapping with both, got {type(sample).__name__}")
     image, label = _image(pair[0], name), np.asarray(pair[1])
     if label.dtype.kind not in "iub" or (label.size and not 0 <= label.min() <= label.max() < 2**31):
-        raise DataError(f"{name}: {pair[1]!r} is no label: expected a whole number of at least 0, or an array of them")
+        raise DataError(
+            f"{name}: {pair[1]!r} is not a label: expected a whole number of at least 0, or an array of them"
+        )
     return image, label.astype(np.int32).reshape(label_shape((1, *label.shape)))
 
 

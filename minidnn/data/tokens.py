@@ -69,7 +69,7 @@ class Tokens(_Windowed):
         try:
             size = os.path.getsize(self.path)
             if size % dtype.itemsize:
-                raise DataError(f"{self.path}: its {size} bytes are no whole number of tokens of type {self.type}")
+                raise DataError(f"{self.path}: its {size} bytes are not a whole number of tokens of type {self.type}")
             ids = np.memmap(self.path, dtype, "r") if size else np.empty(0, dtype)
         except OSError as error:
             raise DataError(f"{self.path}: {error.strerror or error}") from error
@@ -141,7 +141,7 @@ class Windows:
         begin = (np.asarray(indices, np.int64) + self.first) * self.length
         found = self.ids[begin[:, None] + np.arange(self.length + 1)].astype(np.int64)
         if found.max() >= MOST:
-            raise DataError(f"{self.name}: token {found.max()} is no id: expected numbers below 2^24; see type=")
+            raise DataError(f"{self.name}: token {found.max()} is not an id: expected numbers below 2^24; see type=")
         return _parted(found)
 
 

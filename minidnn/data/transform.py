@@ -40,11 +40,13 @@ class Transform:
         sample = self.augment.shape(sample, name)
         if len(sample) != 3:
             if self.crop or self.mirror or self.image is not None:
-                raise DataError(f"{name}: crop_size, mirror and mean_file need images (C, H, W), a sample is {sample}")
+                raise DataError(
+                    f"{name}: crop_size, mirror and mean_file need images (C, H, W), but a sample is {sample}"
+                )
             return sample
         channels, height, width = sample
         if self.image is not None and self.image.shape != sample:
-            raise DataError(f"{name}: mean_file holds a mean of shape {self.image.shape}, a sample is {sample}")
+            raise DataError(f"{name}: mean_file holds a mean of shape {self.image.shape}, but a sample is {sample}")
         if len(self.mean) not in (0, 1, channels):
             raise DataError(f"{name}: {len(self.mean)} mean_values for {channels} channels; give 1 or all")
         if self.crop > min(height, width):

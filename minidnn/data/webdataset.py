@@ -106,7 +106,7 @@ def _samples(file: Parts) -> Iterator[tuple[str, int, int, int]]:
             continue
         if member.kind != "file":
             what = "pack the file itself, as tar does with --dereference and --hard-dereference"
-            raise DataError(f"{file.path}: {member.name} is a {member.kind}, and no file: {what}")
+            raise DataError(f"{file.path}: {member.name} is a {member.kind}, not a file: {what}")
         mine, what = (labels, "labels") if ends == LABEL else (images, "images")
         if stem in mine:
             raise DataError(f"{file.path}: {member.name} and {mine[stem].name} are {what} of one sample")

@@ -209,7 +209,7 @@ class Workers:
         busy = next((i for i, number in enumerate(self._making) if number != _NONE), 0)
         what = f"a worker process (pid {self._pids[self._replies[busy]]}) did not answer for {self._limit:g} s"
         why = "it was suspended, or waited for something"
-        remedy = f"--worker-limit {2 * self._limit:g} waits longer, --workers 0 does without processes"
+        remedy = f"--worker-limit {2 * self._limit:g} waits longer, and --workers 0 uses no processes"
         self._ended = WorkerError(f"{what}, {self._place(busy)}: {why}; {remedy}")
         self.close()
         raise self._ended
@@ -223,12 +223,12 @@ class Workers:
 
     def _dead(self, reply: Connection) -> WorkerError:
         """The error that says how the worker of this pipe ended, and at which sample. All others end, too."""
-        place, how = self._place(self._replies.index(reply)), "nobody knows how"
+        place, how = self._place(self._replies.index(reply)), "for an unknown reason"
         with contextlib.suppress(ChildProcessError):  # someone else has waited for it
             _, status = os.waitpid(self._pids.pop(reply), 0)
             code = os.waitstatus_to_exitcode(status)
             how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-            how += ", for want of memory perhaps" if code == -signal.SIGKILL else ""
+            how += ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
         self._ended = WorkerError(f"a worker process ended {place} ({how})")
         self.close()
         return self._ended

@@ -45,7 +45,7 @@ def read(path: Path) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
         result = os.fstat(file.fileno())
         if not stat.S_ISREG(result.st_mode):
-            raise Refused(f"{path} is no file")
+            raise Refused(f"{path} is not a file")
         _check(path, result)
         return file.read()
 
@@ -79,7 +79,7 @@ def kept(path: Path) -> bytes | None:
 
 def keep(path: Path, content: bytes, else_: str) -> None:
     """Keep bytes for `kept`. Where the cache cannot be used, say so once on stderr, and what happens because of that:
-    "kernels are compiled anew at each start"."""
+    "kernels are compiled again at each start"."""
     try:
         write(path, content + _checksum(path, content))
     except OSError as error:
@@ -122,7 +122,7 @@ def _check_folders(path: Path) -> None:
 def _check(path: Path, status: os.stat_result) -> None:
     _check_owner(path, status)
     if status.st_mode & OTHERS_WRITE:
-        raise Refused(f"{path} can be written by others: its mode is {stat.S_IMODE(status.st_mode):o}")
+        raise Refused(f"other users can write {path}: its mode is {stat.S_IMODE(status.st_mode):o}")
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

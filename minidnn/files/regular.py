@@ -41,7 +41,7 @@ def handle(path: str, flags: int) -> int:
 def opened(path: str | Path) -> BinaryIO:
     """A regular file, open to read its bytes. Raises OSError."""
     if "\0" in str(path):  # a ValueError of Python's, before it asks an opener
-        raise FileNotFoundError(errno.ENOENT, "no file has a zero byte in its name", str(path))
+        raise FileNotFoundError(errno.ENOENT, "a file name cannot contain a zero byte", str(path))
     return open(path, "rb", opener=handle)
 
 

@@ -33,11 +33,11 @@ def device_costs(device: Device, programs: Sequence[Program], setting: Setting, 
     if known.problem:
         warn(known.problem)
     if lacking := known.lacking([*PART_COPIES.values(), *(op for p in programs for op in p.ops)], device.algorithms):
-        what = f"costs measured: nobody has measured {few(lacking, 2)} on {device.name}"
+        what = f"costs measured: there are no measurements of {few(lacking, 2)} on {device.name}"
         raise InvalidInput(f"{what}; run `minidnn profile` with the same FILE and options first")
     if setting.engine is not None and len(set(setting.engine.share(known.digest))) > 1:
         raise InvalidInput(
-            "costs measured: the ranks have measured different ones, and must plan alike; leave them out"
+            "costs measured: the ranks have different measurements, but must plan alike; use estimated costs"
         )
     return measured(device, known, programs)
 
@@ -47,12 +47,16 @@ def told(costs: Costs, format: str) -> str:
     if costs.origin == "profile":
         card, more = gpu(costs.device), ""
         if format != "float32" and getattr(card, f"{format}_flops") is None:
-            more = f" It has no rates of {format}: arithmetic takes as long as in float32."
+            more = f" It has no rates for {format}, so arithmetic is assumed to be as fast as in float32."
         elif format == "float32" and card.tf32_flops is not None:
             more = f" TF32 is {'allowed (--gpu NAME:fp32 forbids it)' if card.tf32 else 'forbidden'}."
         return f"Simulated on {card.title} from the profile {costs.device}.{more}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
-    more = "" if costs.origin == "measured" else " `minidnn profile` measures them, and --costs measured takes those."
+    more = (
+        ""
+        if costs.origin == "measured"
+        else (" `minidnn profile` measures them, and --costs measured uses the measurements.")
+    )
     return f"Simulated with {how} this machine ({costs.device}).{more}"
 
 

@@ -130,7 +130,7 @@ class Job:
         setting = self.setting
         if setting.costs is not None:
             if self.gpu is not None:
-                raise InvalidInput(f"costs are given, and gpu {self.gpu} has its own: leave out one of them")
+                raise InvalidInput(f"gpu {self.gpu} has costs of its own: leave out costs or gpu")
             costs = setting.costs if setting.staging is None else staged(setting.costs, setting)
         elif sizes:
             costs = staged(self.target.estimates(), setting)
@@ -154,7 +154,7 @@ class Job:
     def costs_of_sizes(self) -> Costs:
         """`costs` of many batches. Raises InvalidInput if measured costs are asked for."""
         if self.setting.measured:
-            raise InvalidInput("costs measured are of one size, and here many are planned: leave them out")
+            raise InvalidInput("costs measured are for one size, but this plans many sizes: use estimated costs")
         return self.costs(sizes=True)
 
     @cached_property
@@ -397,7 +397,7 @@ def read(
     with shapes_said(nets):
         job = replace(Job.of(nets, setting, gpu, _phases(nets)), title=title, asked=batch)
         if job.forward and setting.ranks is not None:
-            what = f"net {job.name} has no loss, and without training they exchange nothing"
+            what = f"net {job.name} has no loss, and without training ranks exchange nothing"
             raise InvalidInput(f"ranks {setting.ranks}: {what}; {job.remedy}")
         if not any(program.ops for program in job.programs):  # and what is wrong with a net is told here
             place = next(iter(job.graphs.values())).place
@@ -437,7 +437,7 @@ def shapes_said(nets: Nets) -> Iterator[None]:
         if not options:
             raise
         said = " ".join(f"--shape {top}={shape}" for top, shape in options.items())
-        raise DataError(f"{error}; to plan without the data, say their shape: {said}") from error
+        raise DataError(f"{error}; to plan without the data, give their shape: {said}") from error
 
 
 def understood(

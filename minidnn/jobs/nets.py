@@ -50,7 +50,7 @@ class Nets(NamedTuple):
         known = dict.fromkeys(top for net in (self.net, *self.tests) for top in dataless.tops(net.parameter))
         for top in shapes.keys() - known.keys():
             there = f"there are {', '.join(known)}" if known else "no layer gives data"
-            raise InvalidInput(f"--shape {top}: no layer that gives data has this top{near(top, known)}; {there}")
+            raise InvalidInput(f"--shape {top}: no data layer has this top{near(top, known)}; {there}")
         return self.each(lambda net: net.with_shapes(shapes, batch)) if shapes else self
 
     def with_images(self, side: int) -> Nets:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-ENDED = "the process that planned it has ended: was it killed for want of memory? (--jobs 1)"
+ENDED = "the process that planned it has ended; if memory ran out, use --jobs 1"
 
 _HELD: Any = None  # in a fork: what its parent held
 

@@ -72,8 +72,8 @@ def _measured(job: Job) -> Costs:
 
 def _told(device: str, count: int, began: Load, ended: Load) -> str:
     others = began.others_until(ended) or 0.0
-    busy = f"; other programs kept {others:.1f} processors at work, so measure again (`minidnn profile --again`)"
+    busy = f"; other programs kept {others:.1f} processors busy, so measure again (`minidnn profile --again`)"
     return (
-        f"measured {count} costs of {device} in {ended.at - began.at:.1f} s, and kept them; plans are made with these "
-        f"(--costs estimated makes them without){busy if others > BUSY else ''}"
+        f"measured {count} costs of {device} in {ended.at - began.at:.1f} s, and kept them; plans use them (--costs "
+        f"estimated does not){busy if others > BUSY else ''}"
     )

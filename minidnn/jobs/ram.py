@@ -77,11 +77,9 @@ class Ram:
         allowed = physical_memory() if limit is None else limit
         if self.total <= allowed:
             return None
-        what = "this machine, or its container, has" if limit is None else "the limit of RAM is"
+        what = "this machine, or its container, has" if limit is None else "the RAM limit is"
         advice = "a smaller batch, or another policy or budget, may take less"
-        advice += (
-            "; if it has more than it says, because its memory grows, name that with --ram" if limit is None else ""
-        )
+        advice += "; if its memory can grow beyond this, give the real limit with --ram" if limit is None else ""
         return RamError(f"{policy} would take about {self}; {what} {text(allowed)}; {advice}", self.total, self.total)
 
 

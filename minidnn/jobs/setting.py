@@ -120,9 +120,9 @@ class Setting:
 
         keep, (costs, source) = given.get("keep", ()), _costs(given.get("costs"))
         if given.get("link") is not None and all(given.get(name) is None for name in ("ranks", "engine", "launch")):
-            raise InvalidInput("link: it is between ranks: say how many (--ranks N)")
+            raise InvalidInput("link: a link joins ranks: give their number (--ranks N)")
         if isinstance(keep, str):
-            raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
+            raise InvalidInput(f"keep is a list of blobs: use keep=[{keep!r}]")
         if costs is None:
             ring, compress = said("host_ring"), bool(given.get("compress") or (own is not None and own.compress))
             place = said("disk")
@@ -213,7 +213,7 @@ def _network(link: str | Network | None) -> Network | None:
 
 def _one_of(name: str, word: str, choices: Sequence[str]) -> str:
     if word not in choices:
-        raise InvalidInput(f"{name}: {word!r} is none of {', '.join(choices)}{near(word, choices)}")
+        raise InvalidInput(f"{name}: {word!r} is not one of {', '.join(choices)}{near(word, choices)}")
     return word
 
 
@@ -228,11 +228,11 @@ def _effort(given: Given, ram: int | str | None) -> float | None:
     """The seconds for which plans are looked for. Raises InvalidInput where more than one plan would come of it."""
     seconds = _seconds("effort", given.get("effort"))
     if seconds is not None and ram is not None:
-        raise InvalidInput("effort: within --ram a policy plans several times; say --budget and --host-budget instead")
+        raise InvalidInput("effort: with --ram a policy plans several times; use --budget and --host-budget instead")
     if seconds is not None and any(given.get(name) is not None for name in ("engine", "launch")):
         raise InvalidInput(
-            "effort: each rank plans for itself, and time would decide: write one plan (`minidnn plan --effort "
-            "SECONDS --save FILE.plan`), and give it to all ranks (--policy FILE.plan)"
+            "effort: each rank plans for itself, and a timed search may end differently on each: write one plan "
+            "(`minidnn plan --effort SECONDS --save FILE.plan`), and give it to all ranks (--policy FILE.plan)"
         )
     return seconds
 
@@ -260,7 +260,9 @@ def _disk(place: str | Path | None) -> tuple[Path | None, Disk | None]:
     else:
         path, most = str(place), None
     if not Path(path).is_dir():
-        raise InvalidInput(f"disk: {path} is no folder: name one on the disk that tensors may take, PATH or PATH:SIZE")
+        raise InvalidInput(
+            f"disk: {path} is not a folder: name a folder on the disk that tensors may use, PATH or PATH:SIZE"
+        )
     return Path(path), Disk(most)
 
 
@@ -268,7 +270,7 @@ def _staging(ring: int | None, compress: bool, disk: Disk | None) -> Staging | N
     if ring is not None or disk is not None:
         return Staging(ring or 0, compress, disk=disk)
     if compress:
-        raise InvalidInput("to compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
+        raise InvalidInput("compress needs a ring: give its size, too (--host-ring 64MiB)")
     return None
 
 

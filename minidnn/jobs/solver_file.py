@@ -100,7 +100,7 @@ def _understood(
     elif p.net or p.train_net:
         net = net_of("net", p.net) if p.net else net_of("train_net", p.train_net or "")
     else:
-        raise InvalidInput(f"{document.place(())}: names no net; it takes net: FILE")
+        raise InvalidInput(f"{document.place(())}: names no net; add net: FILE")
     shared = net if p.net or p.net_param is not None else None
     return Nets(_in_state(net, p.train_state), _tests(document, p, shared, net_of, batch), p)
 

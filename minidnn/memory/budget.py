@@ -80,7 +80,7 @@ def refusal(
     if largest.live_peak <= limit:
         fragments = f" (its live bytes would fit, but no placement tried is lower than {needs})"
     if smallest <= limit:
-        advice = f"the policy's leanest plan takes {text(smallest)}: ask for a budget of {text(largest.arena)} or more"
+        advice = f"the policy's leanest plan takes {text(smallest)}: give a budget of {text(largest.arena)} or more"
     else:
         advice = f"the smallest budget {policy} can keep is {_exact(smallest)}"
         advice += "" if host is None else f" with a host budget of {_exact(host)}"
@@ -128,8 +128,8 @@ def host_refusal(
     advice += "" if device is None else f" with a budget of {_exact(device)}"
     advice += "" if larger is None else f"; with this host budget it can keep a budget of {_exact(larger)}"
     return BudgetError(
-        f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest tensors that travel: "
-        f"{names}; {advice}",
+        f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest tensors that leave the "
+        f"device: {names}; {advice}",
         host,
         smallest,
         host=True,

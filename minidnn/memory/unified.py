@@ -89,7 +89,7 @@ def _within(
 
 def _refusal(policy: str, smallest: int, total: int, why: str = "") -> TotalError:
     return TotalError(
-        f"{policy} needs {text(smallest)} for the arena and the host's part, {text(total)} are left for both{why}",
+        f"{policy} needs {text(smallest)} for the arena and the host's part, but {text(total)} are left for both{why}",
         smallest,
         smallest,
     )

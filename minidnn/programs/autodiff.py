@@ -318,7 +318,9 @@ class _Differentiation:
         shapes = {t.shape for op in self.ops for t in op.reads if t.name == PLACES}
         if len(shapes) > 1:
             counts = " and ".join(str(n) for (n,) in sorted(shapes))
-            raise NotTrainable(f"{self.graph.place}: layers with places have {counts} tokens: expected as many in all")
+            raise NotTrainable(
+                f"{self.graph.place}: layers with places have {counts} tokens: expected the same number in all"
+            )
         return [t for t in read if t.name == PLACES]
 
 

@@ -57,8 +57,8 @@ class Launch:
         Raises InvalidInput if there are too few GPUs, or if the name is that of one of them."""
         if name != "cuda":
             raise InvalidInput(
-                f"--device {name} is one GPU, and each of the {self.ranks} ranks takes its own: say --device cuda "
-                "(CUDA_VISIBLE_DEVICES says which ones they are)"
+                f"--device {name} is one GPU, and each of the {self.ranks} ranks takes its own: use --device cuda "
+                "(CUDA_VISIBLE_DEVICES selects them)"
             )
         if count > 1 and self.local_ranks > count:
             raise InvalidInput(
@@ -111,9 +111,8 @@ def engine(launch: Launch, limit: float = LIMIT) -> Engine:
     result = Mpi(limit)
     if result.ranks != launch.ranks:
         raise NoMpi(
-            f"{launch.by} has started {launch.ranks} ranks, and mpi4py sees {result.ranks}: it is of another MPI; "
-            f"start "
-            "the ranks with that one's mpiexec, or install mpi4py for this one"
+            f"{launch.by} has started {launch.ranks} ranks, but mpi4py sees {result.ranks}: it belongs to another "
+            "MPI; start the ranks with that MPI's mpiexec, or install mpi4py for this one"
         )
     return result
 

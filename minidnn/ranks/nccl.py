@@ -173,7 +173,7 @@ class _Aside(threading.Thread):
 
 
 def _message(error: Exception) -> str:
-    return f"NCCL has failed ({type(error).__name__}: {error}); with NCCL_DEBUG=INFO it says more"
+    return f"NCCL has failed ({type(error).__name__}: {error}); NCCL_DEBUG=INFO shows more"
 
 
 def _check_apart(gpus: list[tuple[str, str]]) -> None:

@@ -19,7 +19,7 @@ version is {VERSION}. It grows when a field goes, or changes its meaning; new fi
 the same in all documents. Bytes are whole numbers and end in `_bytes`, seconds end in `_seconds`. What is not known, or
 does not apply, is null.
 
-Seconds are foreseen by a model ([costs](costs.md)) unless `origin` is `run`.
+Seconds are predicted by a model ([costs](costs.md)) unless `origin` is `run`.
 
 In Python the same fields are attributes: `minidnn.plan("vgg16").rows[0].peak_bytes`.
 """

@@ -143,7 +143,7 @@ class FormatRow(Record):
 
 
 class MeasuredRow(Record):
-    """A batch that was run: its foreseen seconds beside the measured ones."""
+    """A batch that was run: its predicted seconds beside the measured ones."""
 
     batch: int
     step_seconds: float

@@ -87,8 +87,8 @@ class PolicyRow(Record):
     slowdown_high: float | None = Field(default=None, description="the upper end")
     other_processors: float | None = Field(
         default=None,
-        description="processors that other programs kept at work while the steps were timed, on average; null "
-        "if the system does not say",
+        description="processors that other programs kept busy while the steps were timed, on average; null if the "
+        "system does not say",
     )
     why: str | None = None
 
@@ -131,7 +131,7 @@ class Peak(Worst):
 
 
 class EagerRow(Record):
-    """What PyTorch itself takes for the same step, foreseen."""
+    """What PyTorch itself takes for the same step, as predicted."""
 
     pytorch_way: str = Field(description="`eager`, or `checkpoint`: each repeated block under torch.utils.checkpoint")
     most_bytes: int = Field(description="bytes that PyTorch takes at most at once, by exact sizes")
@@ -192,7 +192,7 @@ class Plans(NetDocument):
         default=None, description="of a module of PyTorch, the moment of each policy's plan at which most bytes live"
     )
     pytorch: list[EagerRow] | None = Field(
-        default=None, description="of a module of PyTorch, what PyTorch itself takes, foreseen"
+        default=None, description="of a PyTorch module, the predicted bytes of PyTorch itself"
     )
 
 

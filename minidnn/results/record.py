@@ -52,7 +52,7 @@ class NetDocument(Document):
     description: str | None = None
     host_budget_bytes: int | None = None
     ranks: int | None = None
-    link: str | None = Field(default=None, description="what is between ranks")
+    link: str | None = Field(default=None, description="the link between ranks")
     origin: Literal["profile", "estimated", "measured", "run"] = Field(
         description="where seconds come from: a GPU's `profile`, costs of this machine that were `estimated` or"
         " `measured`, or steps that were `run`"

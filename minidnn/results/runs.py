@@ -88,7 +88,9 @@ class Training(Document):
         default=None, description="the best test, by the output that keep_best names; null without one"
     )
     out_of_patience: bool = Field(default=False, description="whether the run ended since tests no longer got better")
-    resumed: str | None = Field(default=None, description="the snapshot that the run went on from; null of a new run")
+    resumed: str | None = Field(
+        default=None, description="the snapshot that the run continued from; null for a new run"
+    )
     weights: WeightsRow | None = Field(
         default=None, description="what a file of weights gave the net; null without one"
     )
@@ -142,7 +144,7 @@ class Generated(Document):
     """`minidnn generate`: what a net goes on with."""
 
     kind: Literal["generate"] = "generate"
-    prompt: list[int] = Field(description="the tokens that it goes on from")
+    prompt: list[int] = Field(description="the tokens that it continues")
     continuation: list[int] = Field(description="the tokens that it makes")
     text: str | None = Field(description="the same as a text; null of a net whose tokens are no bytes")
     cached: bool = Field(description="whether keys and values were kept from token to token")

@@ -24,10 +24,10 @@ WORDS = {
     "device": "the name of the device, or of the profile of the GPU that was simulated",
     "description": "the libraries and threads of the device, on which results depend; null of a profile",
     "policy": "the memory policy",
-    "ranks": "devices that train together; null where nobody has asked for ranks",
+    "ranks": "devices that train together; null without ranks",
     "budget_bytes": "bytes of the device that may be used",
     "host_budget_bytes": "bytes of the host that tensors off the device may use",
-    "place": "the line of the module's source that it comes from; null where nobody knows",
+    "place": "the line of the module's source that it comes from; null if it is not known",
     # memory
     "peak_bytes": "bytes of the arena, which all programs of the net share: the device allocates it, and a budget "
     "limits it. Where nothing fits: the least that was found",
@@ -48,7 +48,7 @@ WORDS = {
     "least_bytes": "lower bound on the bytes of any plan of ops as a whole or in the parts that best tries",
     "reached_bytes": "the least bytes for which a plan was found",
     # time
-    "step_seconds": "seconds of one step: the median of the timed ones; foreseen where no step was run",
+    "step_seconds": "seconds of one step: the median of the timed steps; predicted if no step was run",
     "timed_steps": "steps that were timed",
     "stall_seconds": "seconds of a step in which compute waits for copies or communications",
     "exposed_seconds": "seconds of an iteration that are due to communication, since compute does not hide them",
@@ -56,7 +56,7 @@ WORDS = {
     "sent_bytes": "bytes that the first rank receives in exchanges and sends in gathers, per iteration: the maximum",
     "bound_seconds": "lower bound on the step of any plan that keeps the bytes and runs all ops on the device, in the "
     "same parts; or null",
-    "gap": "the foreseen seconds beyond the bound, as a part of it",
+    "gap": "the predicted seconds above the bound, as a fraction of the bound",
     "free_seconds": "seconds of a step on this GPU if it had endless memory",
     "samples_per_second": "samples of training in a second, of all ranks together",
     "op_seconds": "seconds of the op alone; of a sum, of all ops",

@@ -120,8 +120,8 @@ class _Parser:
         if character in "\"'":
             self.fail(at, "a text that does not end on its line")
         if character.isdigit() or character == ".":
-            self.fail(at, f"{quote(self.text[at : at + 20].split()[0])} is no number")
-        self.fail(at, f"the character {character!r} may not stand here")
+            self.fail(at, f"{quote(self.text[at : at + 20].split()[0])} is not a number")
+        self.fail(at, f"the character {character!r} is not allowed here")
 
     def mark(self, at: int) -> Mark:
         """Line and column; the places that are asked for mostly ascend."""
@@ -229,7 +229,7 @@ class _Parser:
         except UnicodeDecodeError as error:
             self.fail(at, f"a text that is not UTF-8: {error.reason}")
         if "\0" in text:
-            self.fail(at, "the character '\\x00' may not stand in a text")
+            self.fail(at, "the character '\\x00' is not allowed in a text")
         return text
 
     def unescaped(self, text: str, at: int) -> bytes:

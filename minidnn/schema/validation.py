@@ -100,7 +100,7 @@ def _of_a_fork(document: Document) -> str:
     if not document.of_caffe or document.forked:
         return ""
     document.forked = True
-    return "; --ignore-unknown leaves out what a fork of Caffe added"
+    return "; --ignore-unknown leaves out the additions of Caffe's forks"
 
 
 def _either(options: Sequence[Any]) -> str:

@@ -49,7 +49,7 @@ class Reader:
         return self._message(model, 0, self._size)
 
     def _bad(self, what: str) -> InvalidFile:
-        return InvalidFile([f"{self._name}: torn, or no {self._what} ({self._size} bytes): {what}"])
+        return InvalidFile([f"{self._name}: truncated, or not a {self._what} ({self._size} bytes): {what}"])
 
     def _message(self, model: type[BaseModel] | None, at: int, end: int) -> dict[str, Any]:
         known = numbered(model) if model else {}

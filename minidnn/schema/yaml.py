@@ -47,7 +47,7 @@ def parse(text: str, source: str) -> Document:
     except ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
-        what = f"the character {chr(error.character)!r} may not stand in it"
+        what = f"the character {chr(error.character)!r} is not allowed in it"
         raise InvalidFile([f"{source}:{line}:{column}: not valid YAML: {what}"]) from None
     except RecursionError:
         raise InvalidFile([f"{source}: not valid YAML: lists or mappings are nested too deeply"]) from None
@@ -188,7 +188,7 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
     if tag in ("str", "timestamp"):
         # YAML permits "\0" and "\uD800" in double quotes, but a file's name cannot hold them, nor can UTF-8 the second.
         if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
-            document.error(path, f"the character {bad!r} may not stand in it")
+            document.error(path, f"the character {bad!r} is not allowed in it")
         return text
     what = f"the tag {node.tag}" if len(text) <= 100 else f"a number of {len(text)} characters"
     document.error(path, f"expected a plain value, got {what}")

@@ -33,8 +33,8 @@ def check_arguments(module: torch.nn.Module, arguments: Arguments) -> None:
     for i, t in enumerate(arguments.tensors):
         if t.requires_grad:
             raise InvalidInput(
-                f"argument {i + 1} wants a gradient, and a step gives those of parameters alone: pass x.detach(), or "
-                "make it a parameter of the module"
+                f"argument {i + 1} requires a gradient, but a step computes those of parameters only: pass "
+                "x.detach(), or make it a parameter of the module"
             )
 
 

@@ -176,8 +176,10 @@ def _loss_of(torch: Any, result: Any) -> Any:
 
 def _check(torch: Any, value: Any) -> None:
     if not isinstance(value, torch.Tensor):
-        raise InvalidInput(f"the loss is {type(value).__name__}, no tensor; loss=... makes one of the module's result")
+        raise InvalidInput(
+            f"the loss is a {type(value).__name__}, not a tensor; loss=... computes it from the module's result"
+        )
     if value.numel() != 1:
-        raise InvalidInput(f"the loss has the shape {tuple(value.shape)}; let it end in one number, as by .mean()")
+        raise InvalidInput(f"the loss has the shape {tuple(value.shape)}; reduce it to one number, as by .mean()")
     if not value.requires_grad:
         raise InvalidInput("the loss depends on no parameter that requires a gradient")

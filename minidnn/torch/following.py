@@ -203,7 +203,7 @@ class Follower:
             line = place(sys._getframe())
             if x.requires_grad:
                 raise InvalidInput(
-                    f"{line}: a tensor {tuple(x.shape)} requires a gradient and is no parameter of the module; "
+                    f"{line}: a tensor {tuple(x.shape)} requires a gradient but is not a parameter of the module; "
                     "register it as a torch.nn.Parameter"
                 )
             self.stands(fake, Role.STATE, "", f"tensor {tuple(x.shape)}", line)

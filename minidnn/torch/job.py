@@ -217,7 +217,7 @@ def _where(costs: Costs, format: str) -> str:
         return "Planned for this machine's cpu, with seconds by the rates of one core of any (assumed)."
     card, more = gpus.gpu(costs.device), ""
     if format != "float32" and getattr(card, f"{format}_flops", None) is None:
-        more = f" It has no rates of {format}: arithmetic takes as long as in float32."
+        more = f" It has no rates for {format}, so arithmetic is assumed to be as fast as in float32."
     elif format == "float32" and card.tf32_flops is not None:
         more = f" {_tf32(costs.device)}"
     return f"Simulated on {card.title} from the profile {costs.device}.{more}"

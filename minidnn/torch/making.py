@@ -44,7 +44,7 @@ def made(source: str, batch: int | None = None, tell: Tell = lambda sentence: No
     torch_module()
     path, name = parts(source)
     if path.suffix != ".py":
-        raise InvalidInput(f"{source}: with --torch, FILE is a Python file and a function of it, FILE.py:{MAKE}")
+        raise InvalidInput(f"{source}: with --torch, FILE names a Python file and a function in it, FILE.py:{MAKE}")
     if not path.is_file():
         raise InvalidInput(f"{path}: there is no such file")
     name = name or MAKE
@@ -62,7 +62,7 @@ def _function(file: ModuleType, path: Path, name: str) -> Callable[..., Any]:
         what = f"{path}: there is no function {name!r}{near(name, own)}{there}"
         raise InvalidInput(f"{what}; expected one that returns {FORMS}")
     if isinstance(function, type) or not callable(function):
-        raise InvalidInput(f"{path}:{name} is no function; one is expected that returns {FORMS}")
+        raise InvalidInput(f"{path}:{name} is not a function; expected a function that returns {FORMS}")
     lacking = [
         p.name for p in inspect.signature(function).parameters.values()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name != "batch"

@@ -123,7 +123,7 @@ def from_torch(
     samples = example if isinstance(example, tuple) else (example,)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     if other := [name for name, p in parameters.items() if p.dtype != torch.float32]:
-        raise InvalidInput(f"{few(other)} of {type(module).__name__} are no float32; module.float() makes them so")
+        raise InvalidInput(f"{few(other)} of {type(module).__name__} are not float32; module.float() converts them")
     learned = {name for name, p in parameters.items() if p.requires_grad}
     chosen = learned.__contains__ if trained is None else trained
     name = type(module).__name__

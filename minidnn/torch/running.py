@@ -96,7 +96,7 @@ class Running:
         for name, t, version, place in self.read:
             if _state(t) != (version, place):
                 raise InvalidInput(
-                    f"{name} has changed since the step began, and its backward pass reads it: change it behind "
+                    f"{name} has changed since the step began, and its backward pass reads it: change it after "
                     "loss.backward()"
                 )
         for name in self.planned.added:

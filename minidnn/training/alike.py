@@ -31,7 +31,7 @@ OWN = {
 # Of a solver's `minidnn`, what the first rank alone does, and what a setting's staging says.
 ELSEWHERE = {"log", "tensorboard", "host_ring", "compress", "disk"}
 REMEDY = (
-    "all ranks need the same command, files and minidnn, and devices with as much memory (or a --budget and a "
+    "all ranks need the same command, files and minidnn, and devices with equal memory (or a --budget and a "
     "--host-budget)"
 )
 

@@ -15,4 +15,4 @@ def beside_arena(device: Device) -> str | None:
     taken = device.beside()
     if taken is None:
         return None
-    return f"Card: {text(taken)} are taken beside the arena (CUDA's context, cuDNN, kernels, graphs, other programs)"
+    return f"Card: {text(taken)} are in use outside the arena (CUDA's context, cuDNN, kernels, graphs, other programs)"

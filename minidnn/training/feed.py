@@ -119,7 +119,7 @@ class Feed:
         if wrong.any():
             k = int(np.argwhere(wrong)[0][0])
             label = f"{values[wrong][0]:.10g} in sample {self._sample(position, k)}"
-            raise DataError(f"{self.name}: {label} is no label: {t.name} takes whole numbers below 2^31")
+            raise DataError(f"{self.name}: {label} is not a label: {t.name} takes whole numbers below 2^31")
         if not fits(values.shape, t):
             raise DataError(f"{self.name}: a batch has labels of shape {values.shape}, but {t.name} {t.shape}")
         return values.astype(np.int32, copy=False).reshape(t.shape)

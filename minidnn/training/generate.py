@@ -93,7 +93,7 @@ class Generator:
         seeing = [n.name for n in graph.layers if n.layer.type == "Attention" and not n.layer.param.causal]
         if seeing:
             raise InvalidInput(
-                f"layer {seeing[0]}: a token sees those behind it, which are not there yet: causal: true"
+                f"layer {seeing[0]}: a token sees later tokens, which do not exist yet: set causal: true"
             )
         ((data, source),), (loss,) = found, losses
         bottoms = [b.tensor.shape for b in loss.bottoms]
@@ -141,16 +141,14 @@ class Writer:
         tokens of the net."""
         made, seen = self.generator, list(begun)
         if not begun or not all(0 <= t < made.classes for t in begun):
-            raise InvalidInput(f"expected at least one token to go on from, each from 0 to {made.classes - 1}")
+            raise InvalidInput(f"expected at least one token to continue from, each from 0 to {made.classes - 1}")
         self._begin(max(0, len(seen) - made.window))
         for number in range(count):
             if len(seen) - self._first > made.window:
                 self._begin(len(seen) - max(1, made.window // 2))
             scores = self._scores(seen[self._first :])
             if not np.isfinite(scores).all():
-                raise InvalidInput(
-                    f"the net's scores behind token {len(seen)} are not finite: its values are too large"
-                )
+                raise InvalidInput(f"the net's scores after token {len(seen)} are not finite: its values are too large")
             seen.append(sampling.draw(scores[: BYTES if made.text else None], number))
             yield seen[-1]
 

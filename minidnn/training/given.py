@@ -49,7 +49,10 @@ def fed(graph: Graph, seed: int, inputs: Sequence[Tensor], data: Samples | None)
         what = f"one array of shape {data.shape}" if isinstance(data, np.ndarray) else f"{len(data)} of them"
         raise DataError(f"{graph.phase} arrays: expected (x, y), or a dict of arrays by name, got {what}")
     if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
-        what = f"samples and labels do not say what goes into {', '.join(names)}: give a dict of arrays by these names"
+        what = (
+            f"samples and labels do not tell which array goes to {', '.join(names)}: give a dict of arrays by "
+            "these names"
+        )
         raise DataError(f"{graph.place}: {what}")
     image, label = sorted(inputs, key=lambda t: t.role is Role.LABEL)
     notes: list[str] = []
@@ -60,7 +63,7 @@ def fed(graph: Graph, seed: int, inputs: Sequence[Tensor], data: Samples | None)
         if isinstance(dataset, Arrays) and not _paired(data):
             size = sizes.text(dataset.images.nbytes)
             what = f"its {len(dataset)} samples were read into memory, once ({size})"
-            notes.append(f"{dataset.name}: an iterable cannot be asked for a sample by number, so {what}")
+            notes.append(f"{dataset.name}: an iterable has no access by index, so {what}")
         loader, known = _loader(graph, seed, dataset, image), python.class_names(data)
     return [Feed.of(graph, loader, image, label, known)], notes
 
@@ -101,7 +104,7 @@ def _from_named(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Mappi
     counts = {name: len(array) if np.ndim(array) else 0 for name, array in arrays.items()}
     if len(set(counts.values())) > 1:
         result = ", ".join(f"{name} {n}" for name, n in counts.items())
-        raise DataError(f"{graph.phase} data: expected equally many samples of each input; got {result}")
+        raise DataError(f"{graph.phase} data: expected the same number of samples for each input; got {result}")
     return [_of_array(graph, seed, t, arrays[t.name]) for t in inputs]
 
 

@@ -71,7 +71,7 @@ def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]
     counts = [len(array) if array.ndim else 0 for array in arrays.values()]
     if not min(counts) or min(counts) != max(counts):
         result = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InvalidInput(f"expected samples, as many of each input, one or more; got {result}")
+        raise InvalidInput(f"expected the same number of samples for each input, at least one; got {result}")
     return arrays, counts[0]
 
 

@@ -37,7 +37,7 @@ class Goal:
             if output in names:
                 way = way or _way(graphs[program], output)
                 if not way:
-                    said = f"say {HIGHEST}:{output} or {LOWEST}:{output}"
+                    said = f"use {HIGHEST}:{output} or {LOWEST}:{output}"
                     raise InvalidInput(f"keep_best: {output} is neither an Accuracy nor a loss: {said}")
                 return cls(output, way, program)
         known = list(dict.fromkeys(name for names in outputs.values() for name in names))
@@ -74,7 +74,7 @@ class Keeping:
         self._patience = patience
         if output is not None:
             if not place:
-                raise InvalidInput("keep_best needs a snapshot_prefix, beside which the best snapshot is kept")
+                raise InvalidInput("keep_best needs a snapshot_prefix, next to which the best snapshot is kept")
             more = {name: [OBJECTIVE] if session.tells_objective(name) else [] for name in programs}
             outputs = {name: [*session.scalar_names(name), *more[name]] for name in programs}
             self.goal = Goal.of(output, session.graphs, outputs)
@@ -97,7 +97,7 @@ class Keeping:
         if self.goal and (self.goal.output, self.goal.way) == (then.output, then.way):
             self.best = then
             return None
-        what = f"the {self.goal.way} {self.goal.output} is kept from here on" if self.goal else "none is kept now"
+        what = f"the {self.goal.way} {self.goal.output} is kept from here on" if self.goal else "this run keeps none"
         return f"the snapshot's run kept the {then.way} {then.output}, {then.value:.6g}; {what}"
 
 

@@ -68,7 +68,7 @@ class Classifier:
     def _of_images(self, files: list[str]) -> Loader:
         node, given = input_of(self.graph), self._given()
         if node is None or given is None:
-            what = "no Data layer of the net says in its transform_param how an image becomes a sample"
+            what = "no Data layer of the net has a transform_param that turns an image into a sample"
             raise InvalidInput(f"{files[0]}: {what}; give samples as arrays (.npz)")
         param, change = given
         shape = node.tops[0].tensor.shape[1:]
@@ -78,11 +78,11 @@ class Classifier:
         except DataError:  # the data are elsewhere: the net tells the channels
             raw, kind, encoded = (shape[0], 0, 0), "uint8", True
         if len(raw) != 3 or kind != "uint8" or raw[0] not in (1, 3):
-            what = f"an image is no such sample: those of {param.source} are arrays {raw}, which are no 8-bit images"
+            what = f"an image cannot be a sample here: {param.source} has arrays {raw}, which are not 8-bit images"
             raise InvalidInput(f"{files[0]}: {what}; give arrays (.npz)")
         if 0 not in raw:
             if raw[0] == 3 and not encoded and not change.has("channel_order"):
-                what = f"{param.source} holds arrays, and nobody says in which order their channels are"
+                what = f"{param.source} holds arrays of an unknown channel order"
                 raise InvalidInput(f"{files[0]}: {what}: give transform_param {{channel_order: RGB}} or BGR")
             change = change if change.resize else change.model_copy(update={"resize": raw[1:]})
         return self._loader(Files(files, raw[0]), change)
@@ -188,7 +188,7 @@ def read_names(path: str, graph: Graph) -> tuple[str, ...]:
     try:
         result = tuple(line.strip() for line in regular.content(path).decode().splitlines() if line.strip())
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: no text in UTF-8 with the name of a class on each line") from error
+        raise InvalidInput(f"{path}: not a UTF-8 text with the name of a class on each line") from error
     if not result or len(result) != len(names_of(result, graph)):
         classes = len(names_of(("one",), graph))
         raise InvalidInput(f"{path}: {len(result)} lines; expected the name of each of the net's {classes} classes")

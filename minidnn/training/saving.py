@@ -110,7 +110,7 @@ def find(resume: str | Path | None, prefix: str) -> tuple[Path | None, snapshot.
     path, result, rejected = snapshot.latest(prefix)
     notes = [f"not resumed from {reason}" for reason in rejected]
     if result is None:
-        notes.append(f"no snapshot {prefix}_iter_* to resume: beginning at 0")
+        notes.append(f"no snapshot {prefix}_iter_* to resume: starting from iteration 0")
     return path, result, notes
 
 
@@ -129,7 +129,7 @@ def restore(
     if before.seed is None:
         notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {seed}")
     if position != before.iteration * samples:
-        what = f"the snapshot's run took {position / max(before.iteration, 1):g}: other bytes come of it"
+        what = f"the snapshot's run took {position / max(before.iteration, 1):g}: the results will differ"
         notes.append(f"{samples} samples an iteration, but {what}")
     for name, now in facts(session).items():
         then = before.facts.get(name, now)
@@ -144,7 +144,7 @@ def seed_of(seed: int | None, before: snapshot.Snapshot | None, p: SolverParamet
     Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
     if before and before.seed is not None:
         if seed not in (None, before.seed):
-            raise InvalidInput(f"seed {seed}: the snapshot's run had seed {before.seed}, and goes on with it")
+            raise InvalidInput(f"seed {seed}: the snapshot's run had seed {before.seed}, and continues with it")
         return before.seed
     if seed is not None:
         if not 0 <= seed < 2**64:

@@ -235,7 +235,7 @@ class Session:
         for key, values in given.items():
             if problem := _unfit(values, self.params.tensors[names[key]]):
                 layer, blob = key.rsplit("/", 1)
-                hint = "" if complete else "; to train the layer anew, give it another name"
+                hint = "" if complete else "; to train the layer from scratch, give it another name"
                 raise WeightsError(f"layer {layer}: its {blob} {problem}{hint}")
             first = chosen.setdefault(names[key], key)
             if first != key and not rows.equal(values, given[first]):
@@ -317,7 +317,7 @@ class Session:
         Raises InvalidInput unless the blob is an output or is named in `keep`."""
         result = last(self.graphs[phase], blob)
         if result is None or result.tensor not in self.programs[phase].outputs:
-            raise InvalidInput(f"blob {blob!r} does not leave the device in {phase}: say keep=[{blob!r}]")
+            raise InvalidInput(f"blob {blob!r} is not copied from the device in {phase}: use keep=[{blob!r}]")
         return widened(self.machine.read(result.tensor, phase))
 
     # ---- inference
@@ -379,6 +379,6 @@ def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:
     """The part of an error message that names missing and superfluous weights."""
     parts = [
         f"it has no {few(sorted(missing))}" if missing else "",
-        f"it alone has {few(sorted(unused))}" if unused else "",
+        f"only it has {few(sorted(unused))}" if unused else "",
     ]
     return ", and ".join(filter(None, parts))

@@ -107,7 +107,7 @@ def save(
         why = error.strerror or str(error)
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(path.parent).free
-            why += f"; it needs {sizes.text(snapshot.nbytes)}, {sizes.text(free)} are free"
+            why += f"; it needs {sizes.text(snapshot.nbytes)}, but {sizes.text(free)} are free"
         raise SaveError(f"{path}: could not be written: {why}. Earlier snapshots are intact.") from error
     return path
 
@@ -160,13 +160,13 @@ def check_writable(
         disk = shutil.disk_usage(path.parent)
     except OSError as error:
         where = error.filename or path.parent
-        what = f"{path}: no snapshot can be written there: {where}: {error.strerror}; name another prefix"
+        what = f"{path}: cannot write a snapshot there: {where}: {error.strerror}; name another prefix"
         raise SaveError(what) from error
     if disk.total and disk.free < nbytes:  # a file system of no bytes at all does not say
         free = sizes.text(disk.free)
         raise SaveError(
-            f"{path}: no snapshot can be written there: it needs {sizes.text(nbytes)}, {free} are free; free some or "
-            "name another prefix"
+            f"{path}: cannot write a snapshot there: it needs {sizes.text(nbytes)}, but {free} are free; free some "
+            "space or name another prefix"
         )
 
 
@@ -201,10 +201,10 @@ def load(path: str | Path) -> Snapshot:
     if Path(path).suffix == solverstate.SUFFIX:
         return _of_caffe(path)
     if Path(path).suffix == caffemodel.SUFFIX:
-        raise SnapshotError(f"{path}: weights only: the state of its run is in the .solverstate beside it")
+        raise SnapshotError(f"{path}: weights only: the state of its run is in the .solverstate file next to it")
     tensors, metadata = _read(path)
     if "minidnn" not in metadata:
-        raise SnapshotError(f"{path}: weights only: it holds no state of a run to resume (use --weights)")
+        raise SnapshotError(f"{path}: weights only, without the state of a run to resume (use --weights)")
     meta = json.loads(metadata["minidnn"])
     _check_run(path, meta, _COUNTS)
     return Snapshot(

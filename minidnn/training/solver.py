@@ -160,10 +160,12 @@ class Solver:
         self._parts = job.parts  # the programs of an iteration
         self.notes += self.session.notes
         if self.session.without_double_buffering:
-            self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
+            self.notes.append(
+                "each batch is copied within its step, because the budget has no room for two on the device"
+            )
         if (planned := self.session.arrangement.policy) != job.setting.policy:
             what = f"{job.setting.policy} would take more memory than this machine, or its container, has"
-            self.notes.append(f"{what}: planned by {planned} within that (--policy NAME takes another)")
+            self.notes.append(f"{what}: planned with {planned} to fit (--policy NAME chooses another)")
 
     def _begin(self, before: snapshot.Snapshot | None, weights: str | Path | Mapping[str, np.ndarray] | None) -> None:
         """Go on from a snapshot, or begin with these weights, or with those that are drawn."""
@@ -253,7 +255,7 @@ class Solver:
             self.parameters = until(self.parameters, epochs, self.epoch)
         p = self.parameters
         if not p.has("max_iter"):
-            raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
+            raise InvalidInput("give max_iter or epochs: without either, training has no end")
         if self.prefix and (p.snapshot or p.snapshot_after_train or self._keeping.goal):
             self._check_end()
         logged = self._logs.opened(self.iteration, columns(self.session), self.session.counted)
@@ -501,7 +503,7 @@ def _nets(
 def _trainable(nets: Nets, source: object = "") -> SolverParameter:
     """The solver of these nets. Raises InvalidInput if the source is a net alone."""
     if nets.solver is None:
-        what = "to train it takes a solver file that names it, or solver fields (--set base_lr=0.01 --max-iter 100)"
+        what = "training needs a solver file that names it, or solver fields (--set base_lr=0.01 --max-iter 100)"
         graph = nets.net.graph("TRAIN")
         lacks = "" if has_loss(graph) else f"; and it has no loss: {remedy(graph)}"
         raise InvalidInput(f"{source} is a net: {what}{lacks}")
@@ -524,4 +526,4 @@ def _unequal(setting: Setting, iter_size: int) -> list[str]:
     if setting.engine is None or setting.engine.ranks == 1 or not iter_size & (iter_size - 1):
         return []
     alone = f"one rank with iter_size {setting.engine.ranks * iter_size}"
-    return [f"iter_size {iter_size} is no power of two: ranks end with other bytes than {alone}"]
+    return [f"iter_size {iter_size} is not a power of two: ranks end with different bytes than {alone}"]

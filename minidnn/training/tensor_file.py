@@ -96,7 +96,7 @@ def read(path: str | Path) -> tuple[dict[str, Rows], dict[str, str]]:
     except OSError as error:
         raise TensorFileError(f"{path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise TensorFileError(f"{path}: torn, or no safetensors file ({size} bytes): {error}") from error
+        raise TensorFileError(f"{path}: truncated, or not a safetensors file ({size} bytes): {error}") from error
     metadata = header.pop(METADATA, None) or {}
     return {name: _rows(file, name, entry, 8 + length) for name, entry in header.items()}, metadata
 

@@ -39,7 +39,7 @@ def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[st
         engine = _nccl(device, launch, setting.rank_limit)
         return replace(setting, device=device, engine=engine), engine, []
     if not isinstance(device, str) and device.own_memory:
-        raise InvalidInput(f"several ranks cannot compute on {device.name}: MPI moves bytes of the host's memory alone")
+        raise InvalidInput(f"several ranks cannot compute on {device.name}: MPI moves bytes of host memory only")
     engine = launched.engine(launch, setting.rank_limit)
     device, told = _divided(device, engine)
     return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told

@@ -74,7 +74,7 @@ def _of_onnx(path: Path, batch: int | None, loss: bool, shapes: Mapping[str, Sha
 
     notes: list[str] = []
     net, weights = onnx.read(path, batch, loss, shapes=shapes, notes=notes)
-    notes += [f"{path} has no loss: labels and a {LOSS} are added behind its first output"] if loss else []
+    notes += [f"{path} has no loss: labels and a {LOSS} are added after its first output"] if loss else []
     return net.with_weights(weights, str(path), notes)
 
 

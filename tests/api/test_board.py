@@ -118,7 +118,7 @@ def ends(contests, number, budgets):
 def test_a_process_that_ends_is_told_in_its_cells(monkeypatch):
     monkeypatch.setattr(jobs, "ground", ends)
     found = minidnn.board("lenet:8", ["liveness:m"], gpus="titan_x", budgets="100%", jobs=2)
-    assert [r.failed for r in found] == [True] and "has ended: was it killed" in found.rows[0].why
+    assert [r.failed for r in found] == [True] and "has ended; if memory ran out" in found.rows[0].why
 
 
 def test_the_policies_that_are_asked_are_the_main_ones():

@@ -119,9 +119,9 @@ layer:
     ("words", "expected"),
     [
         (["lenet", "x.onxx"], "x.onxx: expected a name that ends in .yaml, .yml, .prototxt"),
-        (["net.prototxt", "x.caffemodel"], "net.prototxt holds no weights, so .caffemodel cannot be made of it"),
+        (["net.prototxt", "x.caffemodel"], "net.prototxt contains no weights, so it cannot become a .caffemodel"),
         (["w.caffemodel", "x.safetensors"], "w.caffemodel: layer[conv].type: required, but not given"),
-        (["s.safetensors", "x.caffemodel"], "s.safetensors: the form of .caffemodel needs the net whose weights these"),
+        (["s.safetensors", "x.caffemodel"], "s.safetensors: a .caffemodel needs the net that the weights belong to"),
         (["w.caffemodel", "x.safetensors", "--net", "lenet"], "w.caffemodel: these are not the weights of lenet"),
         (["w.caffemodel", "x.safetensors", "--net", "nosuch"], "there is no file or model nosuch"),
         (["digits_solver", "x.py"], "is a solver; a solver can be written as .yaml or .prototxt"),

@@ -419,7 +419,7 @@ def test_sides_answer_fail_and_end():
         with pytest.raises(Failed, match="ValueError: of no use") as error:
             side.ask("fail")
         assert "in fail" in error.value.where
-        with pytest.raises(Failed, match="killed, for want of memory perhaps"):
+        with pytest.raises(Failed, match="killed, perhaps because memory ran out"):
             side.ask("die")
     finally:
         side.close()

@@ -545,7 +545,9 @@ def test_a_machine_whose_memory_grows_as_it_is_used_refuses_no_net(monkeypatch):
     device, net = fake_device(), Net.from_file(NET_FILES / "residual.yaml")
     with measure.Loaded(device, net, "vdnn_all:m", estimate(device)) as loaded:
         assert len(loaded.losses) == measure.WARM
-    with pytest.raises(RamError, match=r"this machine, or its container, has 100 MiB; .* name that with --ram"):
+    with pytest.raises(
+        RamError, match=r"this machine, or its container, has 100 MiB; .* give the real limit with --ram"
+    ):
         Session(net, TRAIN, ("TRAIN",), device=device, policy="vdnn_all:m")
 
 

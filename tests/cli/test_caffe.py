@@ -85,8 +85,8 @@ def test_unknown_fields(here, capsys):
     words = ["plan", "solver.prototxt", "--gpu", "titan_x", "--policy", "liveness"]
     assert main(words) == 2
     assert capsys.readouterr().err == (
-        "minidnn: net.prototxt:8:37: layer[conv].convolution_param.fork: there is no field 'fork'; "
-        "--ignore-unknown leaves out what a fork of Caffe added\n"
+        "minidnn: net.prototxt:8:37: layer[conv].convolution_param.fork: there is no field 'fork'; --ignore-unknown "
+        "leaves out the additions of Caffe's forks\n"
     )
     assert main([*words, "--ignore-unknown"]) == 0
     assert "minidnn: ignored: net.prototxt:8:37: layer[conv].convolution_param.fork\n" in capsys.readouterr().err

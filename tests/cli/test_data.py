@@ -91,7 +91,7 @@ def test_samples_that_cannot_be_read_are_named(case, capsys):
         (case / f"made/train/digit_1/none{k}.jpg").write_bytes(b"")
     (row,) = answer(capsys, "made", code=2)["rows"]
     assert row["samples"] == 25 and row["unreadable"] == 7 and len(row["problems"]) == 5
-    assert row["problems"][0].endswith("torn.jpg: not a whole image (4 bytes): no image that Pillow knows")
+    assert row["problems"][0].endswith("torn.jpg: not a whole image (4 bytes): not an image that Pillow knows")
     assert main(["data", "made"]) == 2
     out = capsys.readouterr().out
     assert "cannot be read: made/train/digit_0/torn.jpg" in out and "and 2 more" in out and "digit_2" in out
@@ -215,7 +215,7 @@ class TestDatabase:
         (["list:list.txt", "--mean", "a.png"], "--mean a.png: expected a name that ends in .binaryproto or .npy"),
         (["list:list.txt", "--mean", "a.npy"], "samples have sizes of their own; --resize 256, or a net, gives"),
         (["a.npz", "--sheet", "a.png"], "a sheet shows images of 1 or 3 channels, and a sample is (3,)"),
-        (["a.npz", "--mean", "a.npy"], "samples are no images"),
+        (["a.npz", "--mean", "a.npy"], "samples are not images"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_told(case, capsys, argv, said):

@@ -145,7 +145,7 @@ def test_a_net_that_looks_ahead_is_refused(learnt, monkeypatch, capsys):
     text = (learnt / "text.yaml").read_text()
     (learnt / "ahead.yaml").write_text(text.replace("causal: true", "causal: false"))
     said = told(capsys, "ahead.yaml", "--weights", "text_iter_60.safetensors", "--prompt", "a", code=2).err
-    assert "layer attention: a token sees those behind it" in said
+    assert "layer attention: a token sees later tokens" in said
 
 
 def test_without_the_cache_the_text_is_the_same(learnt, monkeypatch, capsys):

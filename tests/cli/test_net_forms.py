@@ -152,7 +152,7 @@ class TestPython:
         assert json.loads(capsys.readouterr().out)["iterations"] == 2
 
     def test_a_net_trains_with_solver_fields(self, capsys):
-        assert "is a net: to train it takes a solver file" in refusal(capsys, "train", "nets.py")
+        assert "is a net: training needs a solver file" in refusal(capsys, "train", "nets.py")
         assert main(["train", "nets.py", *FAST, "--set", "type=Adam", "--max-iter", "3", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["iterations"] == 3
 

@@ -127,8 +127,8 @@ def test_an_empty_folder_is_named(case, capsys):
 @pytest.mark.parametrize(
     ("arrays", "change", "said"),
     [
-        ({"x": np.zeros((4, 3, 16, 16), np.uint8)}, "", "in which order their channels are: give transform_param"),
-        ({"x": np.zeros((4, 3, 16, 16), np.float32)}, "", "are arrays (3, 16, 16), which are no 8-bit images"),
+        ({"x": np.zeros((4, 3, 16, 16), np.uint8)}, "", "of an unknown channel order: give transform_param"),
+        ({"x": np.zeros((4, 3, 16, 16), np.float32)}, "", "are arrays (3, 16, 16), which are not 8-bit images"),
         ({"x": np.zeros((4, 3, 16, 16), np.uint8)}, "channel_order: RGB", None),
     ],
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_net_without_a_data_layer_takes_arrays_alone(case, capsys):
     rest = rest[rest.index("- {name: ip") :].replace("bottom: [ip, label]", "bottom: ip").replace("WithLoss", "")
     layer = "- {name: in, type: Input, top: data, input_param: {shape: {dim: [4, 3, 16, 16]}}}\n"
     (case / "net.yaml").write_text(head + layer + rest)
-    assert "no Data layer of the net says in its transform_param" in asked(capsys, "made/val", code=2)
+    assert "no Data layer of the net has a transform_param" in asked(capsys, "made/val", code=2)
     np.save("a.npy", np.zeros((5, 3, 16, 16), np.float32))
     assert len(asked(capsys, "a.npy")) == 5
 

@@ -98,7 +98,7 @@ def test_image_data_of_one_size_says_it_too(folder, capsys):
         ("data", "expected a top and its shape, such as data=64,1,28,28; got 'data'"),
         ("data=1,0", "expected a top and its shape"),
         ("data=", "expected a top and its shape"),
-        ("dta=1,2", "no layer that gives data has this top (did you mean 'data'?); there are data, label"),
+        ("dta=1,2", "no data layer has this top (did you mean 'data'?); there are data, label"),
     ],
 )
 def test_a_shape_that_is_none(folder, capsys, text, expected):

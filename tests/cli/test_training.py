@@ -97,7 +97,7 @@ def test_weights_that_do_not_match_are_named(case, capsys, weights, unused):
 
     (case / "net.yaml").write_text(net.replace("num_output: 3", "num_output: 5"))
     assert main(["train", "solver.yaml", "--epochs", "1", "--weights", weights]) == 2
-    assert "is given with (3, 4); to train the layer anew, give it another name" in capsys.readouterr().err
+    assert "is given with (3, 4); to train the layer from scratch, give it another name" in capsys.readouterr().err
 
     (case / "net.yaml").write_text(net.replace("num_output: 3", "num_output: 5").replace("name: ip,", "name: other,"))
     options = ["--epochs", "1", "--weights", weights, "--log", "run.jsonl"]
@@ -111,7 +111,7 @@ def test_weights_that_do_not_match_are_named(case, capsys, weights, unused):
     [
         (["--log", "none/run.jsonl"], "log none/run.jsonl: there is no folder none"),
         (["--log", "set.npz"], "log set.npz: expected a name that ends in .jsonl or .csv"),
-        (["--tensorboard", "set.npz"], "tensorboard set.npz: is no folder"),
+        (["--tensorboard", "set.npz"], "tensorboard set.npz: is not a folder"),
         (["--keep-best", "accuracy"], "keep_best needs tests: give test_iter and test_interval, or test_epochs"),
         (["--patience", "3"], "minidnn.patience: needs keep_best"),
         (

@@ -50,7 +50,7 @@ class TestHdf5:
         ("more", "said"),
         [
             ({"label": np.zeros(4, np.float32)}, "5 samples, but 4 labels"),
-            ({"label": np.full(5, 0.5, np.float32)}, "row 0: 0.5 is no label: expected a whole number"),
+            ({"label": np.full(5, 0.5, np.float32)}, "row 0: 0.5 is not a label: expected a whole number"),
             ({"data": np.zeros(5, "S3")}, "data: .*expected numbers"),
         ],
     )
@@ -87,7 +87,7 @@ class TestCifar:
         assert source.sample_shape() == (3, 32, 32) and source.resident() == 5 * rows.nbytes
         assert len(parse(f"cifar10:{tmp_path}", "TEST").open()) == 4 and source.class_names()[3] == "cat"
         (tmp_path / "data_batch_3.bin").write_bytes(rows.tobytes()[:-1])
-        with pytest.raises(DataError, match=r"data_batch_3\.bin: torn: 12291 bytes are not images of 3073"):
+        with pytest.raises(DataError, match=r"data_batch_3\.bin: truncated: 12291 bytes are not images of 3073"):
             source.open()
 
     def test_pickled_files_of_cifar100_and_its_fine_labels(self, tmp_path):
@@ -155,8 +155,8 @@ class TestPython:
             (3, "expected arrays, or a sequence or an iterable"),
             ([7], r"sample 0: expected \(image, label\)"),
             ([{"picture": 1}], "sample 0: has picture; expected one of image, img"),
-            ([(np.zeros((1, 2, 2)), -1)], "sample 0: -1 is no label"),
-            ([(np.zeros((1, 2, 2)), 0.5)], "sample 0: 0.5 is no label"),
+            ([(np.zeros((1, 2, 2)), -1)], "sample 0: -1 is not a label"),
+            ([(np.zeros((1, 2, 2)), 0.5)], "sample 0: 0.5 is not a label"),
             ([(np.full((1, 2, 2), np.nan), 0)], "sample 0: .*not finite"),
             ([(np.zeros((1, 2, 2)), 0), (np.zeros((1, 2, 3)), 0)], r"sample 1: an image \(1, 2, 3\)"),
             (Squares(image=lambda i: 1 // i), "sample 0: ZeroDivisionError"),

@@ -180,7 +180,7 @@ class TestFields:
     def test_what_does_not_fit_the_samples(self):
         with pytest.raises(DataError, match="need images"):
             Augment(rotation=1.0).shape((8,))
-        with pytest.raises(DataError, match="need 1 or 3 channels, there are 4"):
+        with pytest.raises(DataError, match="need 1 or 3 channels, not 4"):
             Augment(contrast=0.1).shape((4, 8, 8))
         with pytest.raises(DataError, match="saturation needs 3 channels"):
             Augment(saturation=0.1).shape((1, 8, 8))

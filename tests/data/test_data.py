@@ -86,13 +86,13 @@ class TestMnist:
     def test_torn_file_gives_path_and_numbers(self, mnist_folder, length, said):
         path = mnist_folder / "train-images-idx3-ubyte"
         path.write_bytes(path.read_bytes()[:length])
-        with pytest.raises(DataError, match=f"train-images-idx3-ubyte: torn.*{said}"):
+        with pytest.raises(DataError, match=f"train-images-idx3-ubyte: truncated.*{said}"):
             mnist.read(mnist_folder, "train")
 
     def test_torn_gzip(self, mnist_folder):
         path = mnist_folder / "train-labels-idx1-ubyte.gz"
         path.write_bytes(path.read_bytes()[:-9])
-        with pytest.raises(DataError, match=r"labels-idx1-ubyte\.gz: torn"):
+        with pytest.raises(DataError, match=r"labels-idx1-ubyte\.gz: truncated"):
             mnist.read(mnist_folder, "train")
 
     def test_another_format_and_a_wrong_count(self, mnist_folder):
@@ -399,7 +399,7 @@ def test_a_raw_batch_and_its_windows_make_the_batch(train):
 @pytest.mark.parametrize(
     ("x", "y", "said"),
     [
-        (np.ones((3, 4)), np.array([0, 2**40, 1]), "label 1099511627776 at index 1 is no class number"),
+        (np.ones((3, 4)), np.array([0, 2**40, 1]), "label 1099511627776 at index 1 is not a class number"),
         (np.ones((3, 4)), np.array([0, 1, 2**63 + 5], np.uint64), "label 9223372036854775813 at index 2"),
         (np.array([[1.0], [np.nan]]), np.zeros(2, int), "sample 1 holds values that are not finite"),
         (np.array([[1.0]] * 300 + [[1e300]]), np.zeros(301, int), "sample 300 holds values that are not finite"),

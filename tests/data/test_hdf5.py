@@ -151,7 +151,7 @@ class TestBounds:
         assert content(path)[0].max() == 0
         monkeypatch.setattr(hdf5_file, "RATIO", 100)
         monkeypatch.setattr(hdf5_file, "_CHECKED", {})
-        refused(path, r"data: 1 chunks of 4194304 bytes, stored in \d+ bytes: that cannot be")
+        refused(path, r"data: 1 chunks of 4194304 bytes, stored in \d+ bytes, which is impossible")
 
     def test_a_large_chunk_is_unpacked_once_for_its_rows(self, path):
         rows = np.zeros((4096, 1, 32, 32), np.float32)
@@ -242,7 +242,7 @@ def test_other_filters_are_refused_unless_the_user_imports_their_package(path, m
 )
 def test_labels_of_every_width_are_checked_before_they_are_narrowed(path, labels, row, shown):
     write(path, y=labels)
-    refused(path, f"label: row {row}: {shown}.* is no label: expected a whole number from 0 to 2147483647")
+    refused(path, f"label: row {row}: {shown}.* is not a label: expected a whole number from 0 to 2147483647")
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u8", ">i2", "f2", "f8", ">f4", "?"])

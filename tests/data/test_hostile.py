@@ -132,13 +132,19 @@ def idx(folder, shape, values: bytes = b"", magic: bytes = b"\0\0\x08\x03", pack
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ({"shape": (6, 64, 1208125519)}, r"torn: its header promises 6×64×1208125519 values"),
-        ({"shape": (6, 64, 1208125519), "pack": gzip.compress}, r"torn: its header promises 6×64×1208125519 values"),
+        ({"shape": (6, 64, 1208125519)}, r"truncated: its header promises 6×64×1208125519 values"),
+        (
+            {"shape": (6, 64, 1208125519), "pack": gzip.compress},
+            r"truncated: its header promises 6×64×1208125519 values",
+        ),
         ({"shape": (6, 5, 4), "magic": b"\0\1\x08\x03"}, r"not an IDX file: it begins with 00 01 08 03"),
         ({"shape": (6, 5), "magic": b"\0\0\x08\x02", "values": bytes(30)}, r"2 axes .* images have 3"),
         ({"shape": (6, 0, 4)}, r"its images have 0×4 places"),
-        ({"shape": (6,)}, r"torn: 3 axes take 16 bytes of header, it holds 8"),
-        ({"shape": (6, 5, 4), "pack": lambda raw: gzip.compress(raw)[:15]}, r"torn: gzip cannot read its 15 bytes"),
+        ({"shape": (6,)}, r"truncated: 3 axes take 16 bytes of header, it holds 8"),
+        (
+            {"shape": (6, 5, 4), "pack": lambda raw: gzip.compress(raw)[:15]},
+            r"truncated: gzip cannot read its 15 bytes",
+        ),
     ],
 )
 def test_a_damaged_idx_file_is_refused_before_its_shape_is_used(tmp_path, made, said):
@@ -207,7 +213,7 @@ def test_images_without_values(tmp_path, shape):
 )
 def test_labels_are_checked_before_they_are_narrowed(tmp_path, labels):
     np.savez(tmp_path / "data.npz", x=np.zeros((2, 4), np.uint8), y=labels)
-    with pytest.raises(DataError, match=r"data\.npz: label.* (is no class number|is negative|are (float|complex))"):
+    with pytest.raises(DataError, match=r"data\.npz: label.* (is not a class number|is negative|are (float|complex))"):
         read(tmp_path / "data.npz")
 
 

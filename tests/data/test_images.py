@@ -240,7 +240,7 @@ class TestDatabase:
         values = np.zeros((40, 1, 64, 64), np.uint8)
         database.write(tmp_path / "c.lmdb", ((str(i), Picture(i, v)) for i, v in enumerate(values)))
         assert len(parse(str(tmp_path / "c.lmdb")).open()) == 40
-        with pytest.raises(DataError, match=r"c\.lmdb: is there already"):
+        with pytest.raises(DataError, match=r"c\.lmdb: exists already"):
             database.write(tmp_path / "c.lmdb", [])
         with pytest.raises(ZeroDivisionError):
             database.write(tmp_path / "d.lmdb", ((str(1 // i), Picture(i, values[0])) for i in (1, 0)))

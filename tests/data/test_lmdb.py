@@ -144,7 +144,7 @@ def test_it_may_be_cut_anywhere(tmp_path, whole):
 def test_a_cut_copy_is_named_with_its_numbers(tmp_path, whole):
     (tmp_path / "data.mdb").write_bytes(whole[: len(whole) // 2])
     count = len(whole) // PAGE
-    said = rf"torn: its {count} pages take {len(whole)} bytes, and it has {len(whole) // 2}; copy it again"
+    said = rf"truncated: its {count} pages take {len(whole)} bytes, and it has {len(whole) // 2}; copy it again"
     with pytest.raises(DataError, match=said):
         File(str(tmp_path / "data.mdb"), "it").records()
 
@@ -193,7 +193,7 @@ def test_reading_needs_no_package(tmp_path, monkeypatch):
 def test_the_command_line_refuses_a_cut_copy(tmp_path, whole, capsys, size):
     (tmp_path / "data.mdb").write_bytes(whole[:size])
     assert main(["data", f"lmdb:{tmp_path}"]) == 2
-    assert f"{tmp_path}: " in (error := capsys.readouterr().err) and ("torn: " in error or "not an LMDB" in error)
+    assert f"{tmp_path}: " in (error := capsys.readouterr().err) and ("truncated: " in error or "not an LMDB" in error)
 
 
 def database(path: Path, *values: bytes) -> str:
@@ -210,9 +210,9 @@ GOOD = Picture(1, np.ones((1, 2, 2), np.uint8)).to_bytes()
     ("value", "said"),
     [
         (b"", r"1: an array \(0, 0, 0\), which has no values"),
-        (GOOD[:-3], r"1: the record: .*torn, or no Datum"),
-        (GOOD[:-2] + b"\x28" + b"\xff" * 9 + b"\1", "1: label -1 is no class number"),
-        (GOOD[:-2] + b"\x28\x80\x80\x80\x80\x08", "1: label 2147483648 is no class number"),
+        (GOOD[:-3], r"1: the record: .*truncated, or not a Datum"),
+        (GOOD[:-2] + b"\x28" + b"\xff" * 9 + b"\1", "1: label -1 is not a class number"),
+        (GOOD[:-2] + b"\x28\x80\x80\x80\x80\x08", "1: label 2147483648 is not a class number"),
         (GOOD.replace(b"\x18\x02", b"\x18\x03"), r"1: the record: the image has the shape \(1, 2, 3\), but 4 numbers"),
         (
             GOOD.replace(b"\x10\x02", b"\x10" + b"\xff" * 9 + b"\1"),

@@ -97,7 +97,7 @@ BOMBS = {
     "code": (b"cos\nsystem\n(S'exit 1'\ntR.", r"it would make os\.system"),
     "long name": (b"c" + b"a" * 10**6 + b"\nb\n.", r"it would make a{80}\.b, which"),
     "no name": (b"\x80\x04]N\x93.", "it would make what has no name"),
-    "empty": (b"", "torn: 1 bytes should follow, and 0 do"),
+    "empty": (b"", "truncated: 1 bytes should follow, and 0 do"),
     "stack": (b"0.", "at byte 0: an instruction without its values"),
     "mark": (b"t.", "at byte 0: an instruction without its mark"),
     "note": (b"h\5.", "value 5 is not noted"),

@@ -158,7 +158,7 @@ class TestRefusals:
     def test_a_link_or_a_device_is_no_image_and_no_label(self, path, kind, what):
         for name in ("0.jpg", "0.cls"):
             data = archive([name], type=kind, linkname="README", size=0)
-            self.said(path, data, rf"{name} is a {what}, and no file: pack the file itself")
+            self.said(path, data, rf"{name} is a {what}, not a file: pack the file itself")
 
     def test_folders_links_and_other_files_are_passed_over(self, path):
         odd = archive(["a.jpg/"], type=tarfile.DIRTYPE, size=0)[:BLOCK]

@@ -71,7 +71,7 @@ def test_files_that_hold_too_little_or_half_a_token(tmp_path):
         with pytest.raises(DataError, match=why):
             opened(f"tokens:{path}:length=8")
     np.full(17, 2**24, np.uint32).tofile(path)
-    with pytest.raises(DataError, match="token 16777216 is no id"):
+    with pytest.raises(DataError, match="token 16777216 is not an id"):
         opened(f"tokens:{path}:length=8:type=uint32").take(np.array([0]))
 
 
@@ -141,7 +141,7 @@ layer:
    data_param: {{source: "synthetic_tokens:8", batch_size: 2}}}}
 - {{name: e, type: Embed, bottom: x, top: e, embed_param: {{num_output: 3, input_dim: 50257}}}}
 """
-    with pytest.raises(BadInput, match="samples are ids of tokens, of which scale, mean_value and mean_file"):
+    with pytest.raises(BadInput, match="samples are token ids, which scale, mean_value and mean_file"):
         Net.from_text(text).graph("TRAIN")
 
 
@@ -205,7 +205,10 @@ def test_workers_mask_the_same_tokens():
         ("mask_token: 3", "masks need mask_token, such as 103, and mask_vocabulary, such as 30522"),
         ("mask_ratio: 0.3", "masks need mask_token, such as 103, and mask_vocabulary"),
         ("mask_token: 3, mask_vocabulary: 9, mask_ratio: 0", "mask_ratio: expected more than 0, got 0"),
-        ("mask_token: 3, mask_vocabulary: 9", "synthetic:3x8x8: mask_token hides ids of tokens, and samples are none"),
+        (
+            "mask_token: 3, mask_vocabulary: 9",
+            "synthetic:3x8x8: mask_token hides token ids, but samples are not tokens",
+        ),
     ],
 )
 def test_masks_of_what_cannot_be_masked_are_refused(field, why):

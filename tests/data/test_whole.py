@@ -178,7 +178,7 @@ def test_only_the_formats_of_the_suffixes_are_opened(tmp_path, monkeypatch):
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
     for data in (postscript, saved("TGA"), saved("ICO"), saved("PCX"), saved("JPEG2000"), b"qoif" + bytes(20)):
         for use in (decoding.channels, decoding.size, lambda given: decoding.pixels(given, 3)):
-            with pytest.raises(DataError, match="no image that Pillow knows"):
+            with pytest.raises(DataError, match="not an image that Pillow knows"):
                 use(data)
     assert not ran
     assert decoding.pixels(WHOLE["png"], 3).shape == (3, 12, 16)  # whatever its suffix

@@ -161,7 +161,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("fault", "how"),
         [
-            (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL, for want of memory perhaps"),
+            (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL, perhaps because memory ran out"),
             (lambda: os._exit(3), "exit code 3"),
         ],
     )
@@ -197,7 +197,7 @@ class TestErrors:
             def read(self, index):
                 return super().read(index)[0], label if index == 7 else 1
 
-        said = r"coded: sample 7 \(7\.coded\): (.* is no label: expected whole numbers below 2\^31|its label is)"
+        said = r"coded: sample 7 \(7\.coded\): (.* is not a label: expected whole numbers below 2\^31|its label is)"
         with loader(Wide(), count, transform=self.change) as found, pytest.raises(DataError, match=said):
             found.take(6)
 
@@ -233,7 +233,7 @@ class TestSilence:
     @pytest.mark.parametrize("fault", [lambda: time.sleep(1000), lambda: os.kill(os.getpid(), signal.SIGSTOP)])
     def test_one_that_hangs_is_named_with_its_sample_and_the_seconds(self, fault):
         why = "it was suspended, or waited for something"
-        remedy = "--worker-limit 0.8 waits longer, --workers 0 does without processes"
+        remedy = "--worker-limit 0.8 waits longer, and --workers 0 uses no processes"
         said = rf"\(pid \d+\) did not answer for 0\.4 s, while it made coded: sample 7 \(7\.coded\): {why}; {remedy}"
         with self.opened(Faulty(fault)) as found:
             self.refused(found, said)

@@ -39,7 +39,7 @@ def test_a_plan_that_takes_more_of_the_host_is_refused(small_host, capsys, own_c
     argv = ["plan", "lenet", "--batch", "64", "--gpu", "k40", "--policy", "vdnn_all"]
     assert main(argv) == 2
     said = " ".join(capsys.readouterr().out.split())
-    assert "Assumed: 600 KiB of the host (--host-budget)." in said
+    assert "Assumed: 600 KiB of host memory (--host-budget)." in said
     assert "vdnn_all keeps 1.09 MiB on the host, the host budget is 600 KiB" in said
     assert "--host-budget 11" in said, "the option, and the bytes that would do"
     assert main([*argv, "--host-budget", "2MiB"]) == 0

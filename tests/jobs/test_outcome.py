@@ -91,6 +91,6 @@ def test_what_a_process_raises_is_raised_here_and_one_that_ends_is_told():
     processes = Processes(2, None)
     with pytest.raises(ZeroDivisionError, match="of the test"):
         result(processes.submit(fails), str)
-    assert "has ended: was it killed" in result(processes.submit(ends), str)
+    assert "has ended; if memory ran out" in result(processes.submit(ends), str)
     assert "has ended" in result(processes.submit(fails), str), "there is none left"
     processes.close()

@@ -155,7 +155,7 @@ def test_what_does_not_fit_the_machine_is_planned_so_that_it_does(settled, monke
     whole, plain, values = trained(deep())
     assert plain.policy == "liveness"
     monkeypatch.setattr(ram, "physical_memory", lambda: whole.total - whole.plan // 2)
-    assert any("planned by best within that" in note for note in deep().notes)
+    assert any("planned with best to fit" in note for note in deep().notes)
     found, a, same = trained(deep())
     assert a.policy == "best" and found.total <= whole.total - whole.plan // 2 and same == values
     with pytest.raises(RamError, match="liveness would take"):

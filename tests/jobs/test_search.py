@@ -305,7 +305,7 @@ def test_a_table_says_what_it_means(capsys):
         (("superneuron_resnet", "--max", "depth"), "did you mean 'superneurons_resnet'"),
         (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
         (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),
-        (("cifar10_quick", "--max", "batch", "--policies", "liveness:m,some.plan"), "plans one size of a net"),
+        (("cifar10_quick", "--max", "batch", "--policies", "liveness:m,some.plan"), "is for one size of a net"),
         (
             ("cifar10_quick", "--max", "batch", "--policies", "liveness:m", "--policy", "baseline:m"),
             "exclude each other",

@@ -56,7 +56,7 @@ def test_facts_by_name_and_as_a_value():
         ({"host_budget": -1}, InvalidInput, "host_budget: -1 is not a size: it must be at least one byte"),
         ({"host_ring": "much"}, InvalidInput, "host_ring: 'much' is not a size"),
         ({"compress": True}, InvalidInput, "give its size, too"),
-        ({"keep": "ip1"}, InvalidInput, r"say keep=\['ip1'\]"),
+        ({"keep": "ip1"}, InvalidInput, r"use keep=\['ip1'\]"),
         ({"facts": "layrubb"}, InvalidInput, "did you mean 'layrub'"),
         ({"format": "float61"}, InvalidFormat, "did you mean 'float16'"),
     ],

@@ -256,7 +256,7 @@ def test_a_budget_for_any_batch_ends_somewhere(monkeypatch):
 
 def test_a_plan_file_is_of_one_batch(folder, capsys):
     assert main(["tune", "small.yaml", "--policy", "any.plan"]) == 2
-    assert "any.plan plans one size of a net" in capsys.readouterr().err
+    assert "any.plan is for one size of a net" in capsys.readouterr().err
 
 
 @pytest.mark.slow

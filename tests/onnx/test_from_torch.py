@@ -98,7 +98,7 @@ def test_what_cannot_be_is_refused_by_name():
 
     with pytest.raises(InvalidInput, match=r"expected a torch\.nn\.Module, got int"):
         minidnn.from_torch(3, torch.zeros(1))
-    with pytest.raises(InvalidInput, match=r"weight, bias of Linear are no float32; module\.float\(\)"):
+    with pytest.raises(InvalidInput, match=r"weight, bias of Linear are not float32; module\.float\(\)"):
         minidnn.from_torch(nn.Linear(2, 2).double(), torch.zeros(1, 2).double())
 
     class Doubled(nn.Conv2d):

@@ -108,7 +108,7 @@ def test_an_engine_of_mpi_that_does_not_know_the_ranks_is_refused(monkeypatch):
     with pytest.raises(NoMpi, match="torchrun starts ranks that compute on GPUs"):
         launched.engine(Launch("torchrun", 0, 2, 0, 2))
     monkeypatch.setattr("minidnn.ranks.mpi.Mpi", lambda limit: type("One", (), {"ranks": 1})())
-    with pytest.raises(NoMpi, match="Open MPI has started 2 ranks, and mpi4py sees 1: it is of another MPI"):
+    with pytest.raises(NoMpi, match="Open MPI has started 2 ranks, but mpi4py sees 1: it belongs to another MPI"):
         launched.engine(ALONE)
 
 

@@ -57,7 +57,7 @@ def test_aliases_that_share_parameters_are_fine():
         ("a: !!int 0x_", "a.yaml:1:4: a: expected a number"),
         (r'a: "\UFFFFFFFF"', "a.yaml: not valid YAML: "),
         (r'a: "\U00110000"', "a.yaml: not valid YAML: "),
-        (r'a: "\uD800"', "a.yaml:1:4: a: the character '.ud800' may not stand in it"),
+        (r'a: "\uD800"', "a.yaml:1:4: a: the character '.ud800' is not allowed in it"),
         ("%YAML 1.9\n---\na: 1", "a.yaml:1:1: YAML 1.9; minidnn reads YAML 1.2"),
         ("# c\n%YAML 1.1\n---\na: yes", "a.yaml:2:1: YAML 1.1; minidnn reads YAML 1.2"),
     ],

@@ -149,7 +149,9 @@ def test_a_datum_is_written_as_protobuf_writes_it(content):
 )
 def test_bytes_that_are_no_message(raw, expected):
     text = refusal(raw)
-    assert text.startswith(f"f.caffemodel: torn, or no BinaryNet ({len(raw)} bytes): at byte") and expected in text
+    assert (
+        text.startswith(f"f.caffemodel: truncated, or not a BinaryNet ({len(raw)} bytes): at byte") and expected in text
+    )
 
 
 def test_limits(monkeypatch):

@@ -558,7 +558,7 @@ REFUSED: dict[str, tuple[Callable[[], Case], str]] = {
     "anomaly detection": (net(plain, loop=anomalies_sought), "set_detect_anomaly(True)"),
     "a parameter of nobody": (net(lambda s, x: plain(s, x) * OUTSIDE), "a parameter of shape (3,) that is none of Net"),
     "an input's gradient": (
-        lambda: Case(Net(plain), [(batch()[0].requires_grad_(), batch()[1])]), "argument 1 wants a gradient"
+        lambda: Case(Net(plain), [(batch()[0].requires_grad_(), batch()[1])]), "argument 1 requires a gradient"
     ),
     "prod's gradient": (net(plain, loss=lambda y, t: y.prod()), "hostile.py:*the formula of this gradient (ProdBack"),
     "checkpoint": (

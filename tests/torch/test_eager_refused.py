@@ -49,7 +49,7 @@ def asks(kind):
             "shape",
             r"tests/torch/test_eager_refused.py:\d+: Asks asks for a result whose shape depends on data .*nonzero",
         ),
-        ("apart", r"tests/torch/test_eager_refused.py:\d+: a tensor \(8,\) requires a gradient and is no parameter"),
+        ("apart", r"tests/torch/test_eager_refused.py:\d+: a tensor \(8,\) requires a gradient but is not a parameter"),
         ("error", r"Asks fails on tensors without values: tests/torch/test_eager_refused.py:\d+: KeyError: 'mine'"),
         ("sparse", r"tests/torch/test_eager_refused.py:\d+: .* makes a tensor of torch.sparse_coo"),
         (
@@ -57,7 +57,7 @@ def asks(kind):
             r"tests/torch/test_eager_refused.py:\d+: aten.arange makes a tensor on cuda, while the step runs on cpu",
         ),
         ("call", r"Asks fails .*: tests/torch/test_eager_refused.py:\d+: TypeError: add\(\): argument 'other'"),
-        ("large", r"the loss has the shape \(4, 8\); let it end in one number"),
+        ("large", r"the loss has the shape \(4, 8\); reduce it to one number"),
         ("constant", "the loss depends on no parameter that requires a gradient"),
         ("none", "the loss is NoneType, no tensor"),
     ],

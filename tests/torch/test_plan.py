@@ -227,8 +227,8 @@ def test_a_module_that_needs_numbers_is_allocated_and_says_so(file, capsys):
     [
         ("train.py:mak", "train.py: there is no function 'mak' (did you mean 'make'?)"),
         ("nowhere.py:make", "nowhere.py: there is no such file"),
-        ("resnet50", "resnet50: with --torch, FILE is a Python file and a function of it"),
-        ("train.py:Net", f"train.py:Net is no function; one is expected that returns {FORMS}"),
+        ("resnet50", "resnet50: with --torch, FILE names a Python file and a function in it"),
+        ("train.py:Net", f"train.py:Net is not a function; expected a function that returns {FORMS}"),
         ("train.py:number", f"train.py:number returned int; expected {FORMS}"),
         ("train.py:misspelled", "train.py:misspelled returned 'modul' (did you mean 'module'?)"),
         ("train.py:asking", "train.py:asking takes width: give defaults"),
@@ -250,7 +250,7 @@ def test_what_cannot_be_planned_is_named(source, says, file, capsys):
         (["plan", "--ranks", "2,4"], "--ranks is for minidnn's own nets"),
         (["plan", "--loss"], "--loss is for minidnn's own nets"),
         (["plan", "--device", "cuda"], "planned for the cpu, or for a GPU's profile"),
-        (["plan", "--policies", "liveness@2"], "these ops run as a whole alone: leave out @2"),
+        (["plan", "--policies", "liveness@2"], "these ops cannot run in parts: leave out @2"),
         (["search", "--max", "size"], "--max size is for minidnn's own nets"),
     ],
 )

@@ -122,7 +122,7 @@ def test_another_run_may_keep_something_else(tmp_path):
         assert "the snapshot's run kept the highest accuracy" in run.notes[-1]
         assert run.notes[-1].endswith("; the lowest loss is kept from here on")
     with solver(tmp_path / "run", resume="latest") as run:
-        assert run.best is None and run.notes[-1].endswith("; none is kept now")
+        assert run.best is None and run.notes[-1].endswith("; this run keeps none")
 
 
 OUTPUT = "- {name: mean, type: Reduction, bottom: ip, top: mean, include: {phase: TEST}}"

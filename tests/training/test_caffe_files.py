@@ -136,7 +136,7 @@ def test_a_file_of_no_weights_of_this_net(tmp_path, session):
     with pytest.raises(WeightsError, match="these are not the net's weights: it has no bn/factor"):
         session.load(written(tmp_path / "w.caffemodel", {}))
     (tmp_path / "torn.caffemodel").write_bytes(written(tmp_path / "w.caffemodel", values()).read_bytes()[:-5])
-    with pytest.raises(InvalidFile, match=r"torn\.caffemodel: torn, or no BinaryNet"):
+    with pytest.raises(InvalidFile, match=r"torn\.caffemodel: truncated, or not a BinaryNet"):
         session.load(tmp_path / "torn.caffemodel")
     with pytest.raises(FileNotFoundError):
         session.load(tmp_path / "none.caffemodel")
@@ -278,13 +278,15 @@ def full(*_):
 
 
 def test_weights_alone_are_no_snapshot(tmp_path):
-    with pytest.raises(SnapshotError, match=r"weights only: the state of its run is in the \.solverstate beside it"):
+    with pytest.raises(
+        SnapshotError, match=r"weights only: the state of its run is in the \.solverstate file next to it"
+    ):
         snapshot.load(written(tmp_path / "w.caffemodel", values()))
 
 
 def test_a_folder_in_the_way_of_either_file_is_told_before_the_run(tmp_path):
     (tmp_path / "run_iter_6.caffemodel").mkdir()
-    with solver(tmp_path) as run, pytest.raises(SaveError, match="no snapshot can be written there"):
+    with solver(tmp_path) as run, pytest.raises(SaveError, match="cannot write a snapshot there"):
         run.solve()
     assert run.iteration == 0
 

@@ -107,7 +107,7 @@ def test_where_the_weights_cannot_be_read_back_no_snapshot_is_written(tmp_path, 
     with lenet(tmp_path) as solver:
         solver.step(2)
         Failing(monkeypatch, "preadv", 1, for_good=True)
-        with pytest.raises(StateLost, match="weights from before this iteration are lost, so no snapshot is written"):
+        with pytest.raises(StateLost, match="weights from before the iteration, so no snapshot is written"):
             solver.solve()
     assert not list(tmp_path.rglob("*.safetensors"))
 
@@ -150,7 +150,7 @@ def test_places_and_sizes():
     assert Setting.of({"disk": "/tmp"}).disk == Path("/tmp")
     found = Setting.of({"disk": "/tmp:2GiB", "host_ring": "1MiB"})
     assert (found.disk, found.staging.disk.most, found.staging.ring) == (Path("/tmp"), 2 << 30, 1 << 20)
-    for wrong, why in (("/nowhere:2GiB", "/nowhere is no folder"), ("/tmp:much", "'much' is not a size")):
+    for wrong, why in (("/nowhere:2GiB", "/nowhere is not a folder"), ("/tmp:much", "'much' is not a size")):
         with pytest.raises(InvalidInput, match=re.escape(why)):
             Setting.of({"disk": wrong})
 
@@ -173,4 +173,4 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
         assert main([*argv, "--disk", "."]) == 2
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "the plan puts 344 KiB there" in capsys.readouterr().err
+    assert "the plan needs 344 KiB there" in capsys.readouterr().err

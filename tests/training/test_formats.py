@@ -399,10 +399,10 @@ def test_plans_say_the_format_and_what_it_saves(capsys):
     assert peaks["float16"] == peaks["bfloat16"] < 0.75 * peaks["float32"]
     assert main(["plan", LENET, "--gpu", "h200", "--format", "bfloat16"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "bfloat16" in text and "arithmetic takes as long" not in text and "TF32" not in text
+    assert "bfloat16" in text and "arithmetic is assumed" not in text and "TF32" not in text
     assert main(["plan", LENET, "--gpu", "titan_x", "--format", "bfloat16"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "bfloat16." in text and "arithmetic takes as long as in float32" in text
+    assert "bfloat16." in text and "arithmetic is assumed to be as fast as in float32" in text
     for gpu, said in (("h200", "TF32 is allowed (--gpu NAME:fp32 forbids it)."), ("h200:fp32", "TF32 is forbidden.")):
         assert main(["plan", LENET, "--gpu", gpu]) == 0
         assert said in " ".join(capsys.readouterr().out.split())

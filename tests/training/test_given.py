@@ -95,8 +95,7 @@ def test_an_iterable_is_told_what_it_cannot_do(monkeypatch):
     with minidnn.Solver(net(), data=iter(SAMPLES), **FIELDS) as solver:
         (note,) = solver.notes
     assert note == (
-        "TRAIN data: an iterable cannot be asked for a sample by number, so its 20 samples were read into memory, "
-        "once (15.0 KiB)"
+        "TRAIN data: an iterable has no access by index, so its 20 samples were read into memory, once (15.0 KiB)"
     )
     monkeypatch.setattr("minidnn.training.given.MOST", 1000)
     with pytest.raises(DataError, match="more than 1000 bytes; give a sequence, with __len__ and __getitem__"):
@@ -148,5 +147,5 @@ def test_what_does_not_fit_is_named(data, said):
 
 def test_a_net_whose_inputs_are_no_samples_and_labels_takes_arrays_by_name():
     three = TEXT.replace("top: [data, label]", "top: [data, label, more]").replace("{dim: 6}]", "{dim: 6}, {dim: 6}]")
-    with pytest.raises(DataError, match="do not say what goes into data, label, more: give a dict of arrays"):
+    with pytest.raises(DataError, match="do not tell which array goes to data, label, more: give a dict of arrays"):
         minidnn.Solver(minidnn.Net.from_text(three), data=OfTorch(), **FIELDS)

@@ -129,5 +129,5 @@ def test_a_schedule_that_leaves_a_state_behind_is_refused():
 
 
 def test_a_place_that_does_not_exist_is_refused():
-    with pytest.raises(InvalidInput, match="state: 'disk' is none of device, host, all"):
+    with pytest.raises(InvalidInput, match="state: 'disk' is not one of device, host, all"):
         lenet("disk")

@@ -25,7 +25,9 @@ def session():
 
 @pytest.mark.parametrize("a, b", [((0, 3), (0, 3)), ((5, 3), (6, 3)), ((), (1, 3))])
 def test_inputs_that_are_not_as_many_samples_each(session, a, b):
-    with pytest.raises(InvalidInput, match=r"as many of each input, one or more; got a \(.*\), b \("):
+    with pytest.raises(
+        InvalidInput, match=r"the same number of samples for each input, at least one; got a \(.*\), b \("
+    ):
         session.forward({"a": np.zeros(a), "b": np.zeros(b)})
 
 
@@ -36,7 +38,7 @@ def test_lists_of_samples_will_do(session):
 
 
 def test_keep_is_a_list():
-    with pytest.raises(InvalidInput, match=r"say keep=\['ip'\]"):
+    with pytest.raises(InvalidInput, match=r"use keep=\['ip'\]"):
         minidnn.Session(Two(), phases=("TEST",), device="reference", keep="ip")
 
 

@@ -308,7 +308,7 @@ class TestResume:
 
     def test_latest_of_nothing_begins(self, case):
         with Solver(case / "solver.yaml", device="reference", resume="latest") as solver:
-            assert solver.iteration == 0 and "beginning at 0" in solver.notes[0]
+            assert solver.iteration == 0 and "starting from iteration 0" in solver.notes[0]
 
     def test_a_finished_run_is_left_alone(self, case):
         with Solver(case / "solver.yaml", device="reference", max_iter=5) as solver:
@@ -331,7 +331,7 @@ class TestResume:
     def test_another_net_or_optimizer_is_refused(self, case):
         with Solver(case / "solver.yaml", device="reference") as solver:
             path = solver.save().path
-        with pytest.raises(snapshot.SnapshotError, match=r"another optimizer: it alone has conv1\.b\.momentum"):
+        with pytest.raises(snapshot.SnapshotError, match=r"another optimizer: only it has conv1\.b\.momentum"):
             Solver(case / "solver.yaml", device="reference", resume=path, momentum=0.0)
         (case / "model.yaml").write_text(MODEL.replace("num_output: 8", "num_output: 9"))
         with pytest.raises(snapshot.SnapshotError, match=r"layer conv1: its w has shape \(9, 1, 3, 3\)"):
@@ -531,7 +531,7 @@ class TestRefused:
         (case / "solver.yaml").write_text((case / "solver.yaml").read_text().replace("max_iter: 12", ""))
         with Solver(case / "solver.yaml", device="reference") as solver:
             solver.step(1)
-            with pytest.raises(InvalidInput, match="neither max_iter nor epochs is given"):
+            with pytest.raises(InvalidInput, match="give max_iter or epochs"):
                 solver.solve()
 
     @pytest.mark.parametrize("seed", [-7, 2**64])
@@ -652,10 +652,14 @@ class TestCommands:
         [
             (["train", "nowhere.yaml"], 2, "nowhere.yaml"),
             (["train", "solver.yaml", "--resume", "no.safetensors"], 2, "no.safetensors: No such file"),
-            (["train", "solver.yaml", "--weights", "model.yaml"], 2, "model.yaml: torn, or no safetensors file"),
+            (
+                ["train", "solver.yaml", "--weights", "model.yaml"],
+                2,
+                "model.yaml: truncated, or not a safetensors file",
+            ),
             (["train", "solver.yaml", "--policy", "vdn"], 2, "there is no policy 'vdn'"),
             (["train", "solver.yaml", "--budget", "10kB"], 2, "best needs"),
-            (["train", "solver.yaml", "--snapshot-prefix", "model.yaml/x"], 1, "no snapshot can be written there"),
+            (["train", "solver.yaml", "--snapshot-prefix", "model.yaml/x"], 1, "cannot write a snapshot there"),
         ],
     )
     def test_errors_are_one_message(self, case, capsys, arguments, code, said):

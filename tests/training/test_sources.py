@@ -87,17 +87,23 @@ def test_a_transform_that_would_part_pixels_from_labels_is_refused(pictures):
         (lambda x, y: x, r"expected \(x, y\), or a dict of arrays by name, got one array of shape \(12, 2, 5, 5\)"),
         (lambda x, y: (x, y, y), r"expected \(x, y\), or a dict of arrays by name, got 3 of them"),
         (lambda x, y: {"data": x}, "the inputs are data, truth; got arrays for data"),
-        (lambda x, y: {"data": x, "truth": y[:5]}, "expected equally many samples of each input; got data 12, truth 5"),
+        (
+            lambda x, y: {"data": x, "truth": y[:5]},
+            "expected the same number of samples for each input; got data 12, truth 5",
+        ),
         (lambda x, y: {"data": x[:, :1], "truth": y}, r"array 'data'.*expected numbers of shape \(n, 2, 5, 5\)"),
-        (lambda x, y: {"data": x, "truth": y + 0.5}, r"\d+.5 in sample \d+ is no label: truth takes whole numbers"),
-        (lambda x, y: {"data": x, "truth": y + 2**40}, r"\d+ in sample \d+ is no label: .* whole numbers below 2\^31"),
+        (lambda x, y: {"data": x, "truth": y + 0.5}, r"\d+.5 in sample \d+ is not a label: truth takes whole numbers"),
+        (
+            lambda x, y: {"data": x, "truth": y + 2**40},
+            r"\d+ in sample \d+ is not a label: .* whole numbers below 2\^31",
+        ),
         (
             lambda x, y: {"data": x, "truth": y + 2**32},
-            r"429496\d+ in sample \d+ is no label: truth takes whole numbers",
+            r"429496\d+ in sample \d+ is not a label: truth takes whole numbers",
         ),
         (
             lambda x, y: {"data": x, "truth": y + 1e20},
-            r"1[.\d]*e\+20 in sample \d+ is no label: truth takes whole numbers",
+            r"1[.\d]*e\+20 in sample \d+ is not a label: truth takes whole numbers",
         ),
         (
             lambda x, y: {"data": x, "truth": y + 3},

@@ -63,5 +63,5 @@ def test_other_devices_stay_and_one_with_memory_of_its_own_is_refused(ranks):
     assert together(Setting(device="reference"), launch(0))[0].device == "reference"
     far = Device()
     far.name, far.own_memory = "far", True
-    with pytest.raises(InvalidInput, match="several ranks cannot compute on far: MPI moves bytes of the host's memory"):
+    with pytest.raises(InvalidInput, match="several ranks cannot compute on far: MPI moves bytes of host memory"):
         together(Setting(device=far), launch(0))

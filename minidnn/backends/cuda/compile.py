@@ -20,7 +20,7 @@ SOURCES = Path(__file__).parent / "kernels"
 # The sources say which products are fused with sums (__fmaf_rn), as the cpu's do (backends/cpu/native/sources.py). So
 # no bit depends on the copy of the code that runs, and updates leave the bits that they leave on the cpu.
 OPTIONS = ("--std=c++17", "--fmad=false", "-lineinfo")
-KEPT = "kernels are compiled anew at each start"  # where they cannot be kept
+KEPT = "kernels are compiled again at each start"  # where they cannot be kept
 
 
 def source_names() -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class DiskFile:
         except OSError as error:
             if error.errno in FULL:
                 raise self._full(error) from None
-            raise NoDisk(f"--disk {self.folder}: no file can be made there: {error.strerror}") from None
+            raise NoDisk(f"--disk {self.folder}: cannot create a file there: {error.strerror}") from None
 
     def _create(self, flags: int) -> bool:
         """Make the file and reserve its bytes. False: the file system has no direct I/O, which `flags` ask for."""
@@ -104,8 +104,9 @@ class DiskFile:
             result = os.statvfs(self.folder)
             free = text(result.f_bavail * result.f_frsize)
         return NoDisk(
-            f"--disk {self.folder}: the plan puts {text(self.nbytes)} there, {free} are free ({error.strerror}): "
-            "name a folder on another disk, keep more in memory (--host-budget, --budget), or take a smaller batch"
+            f"--disk {self.folder}: the plan needs {text(self.nbytes)} there, but {free} are free "
+            f"({error.strerror}): name a folder on another disk, keep more in memory (--host-budget, --budget), or "
+            "take a smaller batch"
         )
 
     def write(self, source: np.ndarray, at: int, name: str) -> None:

@@ -314,8 +314,8 @@ class Machine:
                 self._undo.read(self._write_part)
             except DiskFailed as error:
                 raise StateLost(
-                    f"{error}; with it the weights from before this iteration are lost, so no snapshot is written: go "
-                    "on from the last one (--resume latest)"
+                    f"{error}; this loses the weights from before the iteration, so no snapshot is written: continue "
+                    "from the last one (--resume latest)"
                 ) from error
 
     def _read_part(self, t: Tensor, part: slice, to: np.ndarray) -> None:

@@ -19,10 +19,10 @@ def check_policies(policies: Sequence[str], sizes: bool = False, whole: bool = F
     whole: ops have no parts of the batch; then a policy that asks for parts, NAME@N, raises InvalidInput"""
     for policy in policies:
         if sizes and policy.endswith(SUFFIX):
-            raise InvalidInput(f"{policy} plans one size of a net, and here many are planned: name a policy instead")
+            raise InvalidInput(f"{policy} is for one size of a net, but this command plans many: name a policy instead")
         find(policy)
         if whole and AT in policy and not policy.endswith(SUFFIX):
-            raise InvalidInput(f"{policy}: these ops run as a whole alone: leave out {AT}{policy.partition(AT)[2]}")
+            raise InvalidInput(f"{policy}: these ops cannot run in parts: leave out {AT}{policy.partition(AT)[2]}")
 
 
 @contextmanager
@@ -31,7 +31,9 @@ def looking_longer(policies: Sequence[str], effort: float | None) -> Iterator[No
     does."""
     if effort is not None and not any(base(policy) in SEARCHING for policy in policies):
         some = " and ".join(sorted(SEARCHING))
-        raise InvalidInput(f"effort: {', '.join(policies)} searches for nothing; leave it out, or name {some}")
+        raise InvalidInput(
+            f"effort: {', '.join(policies)} makes its plan without a search; leave it out, or name {some}"
+        )
     with looking(effort):
         yield
 
@@ -39,4 +41,4 @@ def looking_longer(policies: Sequence[str], effort: float | None) -> Iterator[No
 def no_effort(effort: float | None, verb: str) -> None:
     """Raise InvalidInput if a verb that makes many plans is asked to look longer for one."""
     if effort is not None:
-        raise InvalidInput(f"effort: {verb} makes many plans, and looks longer for none of them; leave it out")
+        raise InvalidInput(f"effort: {verb} makes many plans, and searches longer for none of them; leave it out")

@@ -60,5 +60,7 @@ def reserved() -> Bytes:
     """Bytes of the GPU: reserved and in use, now and at most. Raises InvalidInput without planned addresses."""
     own: Any = installed()
     if own is None:
-        raise InvalidInput("planned_addresses() was not called: torch.cuda.memory_reserved() tells what is reserved")
+        raise InvalidInput(
+            "planned_addresses() was not called: torch.cuda.memory_reserved() returns the reserved bytes"
+        )
     return own.bytes()

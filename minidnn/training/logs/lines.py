@@ -61,7 +61,7 @@ class LineLog:
         make_folder(path.parent)
         kept = whole_lines(path) if goes_on and path.exists() else 0
         if kept and _first(path, len(head)) != head:
-            what = f"has other columns than this run, which has {', '.join(columns)}; name another file"
+            what = f"has different columns from this run, which has {', '.join(columns)}; name another file"
             raise InvalidInput(f"log {path}: {what}")
         self._file = Appended(path, kept)
         if not kept:
@@ -86,11 +86,11 @@ def problem(path: Path, snapshots: Path) -> str | None:
     if not path.exists():
         return None
     if not path.is_file():
-        return "is no file of bytes, to which lines can be added"
+        return "is not a regular file, to which lines can be added"
     begin = FORMS[path.suffix].begin
     if _first(path, len(begin)) in (b"", begin):
         return None
-    return "is there already, and is no log of a run; name another file"
+    return "exists already, and is not the log of a run; name another file"
 
 
 def _first(path: Path, size: int) -> bytes:

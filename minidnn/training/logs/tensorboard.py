@@ -104,5 +104,5 @@ def problem(folder: Path) -> str | None:
     """Why event files cannot be written to this folder, which may have to be made; None if they can."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not there.is_dir():
-        return f"{there} is no folder" if there != folder else "is no folder"
+        return f"{there} is not a folder" if there != folder else "is not a folder"
     return None if os.access(there, os.W_OK | os.X_OK) else f"the folder {there} cannot be written to"

@@ -150,7 +150,7 @@ def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, sources
     for _ in range(2):
         assert load_anew(sources, source).quick() == 7  # a folder below a file
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("minidnn: kernels are compiled anew at each start") and "Not a directory" in line
+    assert line.startswith("minidnn: kernels are compiled again at each start") and "Not a directory" in line
 
 
 def test_a_library_that_lacks_functions_is_not_kept(source, sources, tmp_path):

@@ -99,7 +99,7 @@ def test_what_the_card_holds_beside_the_arena_is_told_apart(monkeypatch, capsys,
     monkeypatch.setattr(cuda, "open_gpu", lambda **options: device)
     rates = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6)
     monkeypatch.setattr(link, "link", lambda device: rates)
-    line = "Card: 321 MiB are taken beside the arena (CUDA's context, cuDNN, kernels, graphs, other programs)"
+    line = "Card: 321 MiB are in use outside the arena (CUDA's context, cuDNN, kernels, graphs, other programs)"
     train = ["train", DIGITS, "--device", "cuda", "--batch", "4", "--max-iter", "1"]
     train += ["--snapshot-prefix", str(tmp_path / "run")]
     assert main(train) == 0

@@ -44,7 +44,7 @@ def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
     if code is None:
         code, log = c.compile_source(nvrtc, source, arch, storage)
         assert log == (DEPRECATED if arch in OLD else "")
-        cache.keep(path, code, "kernels are compiled anew at each start")
+        cache.keep(path, code, "kernels are compiled again at each start")
     return code
 
 

@@ -146,14 +146,17 @@ def test_an_effort_is_a_number_of_seconds(effort):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: minidnn.plan(NET, "vdnn_all", gpu="k40", effort=1), "effort: vdnn_all searches for nothing.*best"),
-        (lambda: minidnn.plan(NET, gpu="k40", effort=1), "effort: liveness searches for nothing"),
-        (lambda: minidnn.plan(NET, "best", ram="1GiB", effort=1), "effort: within --ram a policy plans several times"),
+        (
+            lambda: minidnn.plan(NET, "vdnn_all", gpu="k40", effort=1),
+            "effort: vdnn_all makes its plan without a search.*best",
+        ),
+        (lambda: minidnn.plan(NET, gpu="k40", effort=1), "effort: liveness makes its plan without a search"),
+        (lambda: minidnn.plan(NET, "best", ram="1GiB", effort=1), "effort: with --ram a policy plans several times"),
         (lambda: minidnn.frontier(NET, gpu="k40", effort=1), "effort: frontier makes many plans"),
         (lambda: minidnn.cards(NET, effort=1), "effort: cards makes many plans"),
         (
             lambda: minidnn.compare(NET, ["best"], device="reference", effort=1),
-            "effort: a comparison that runs plans",
+            "effort: a comparison that runs policies",
         ),
     ],
 )

@@ -97,14 +97,16 @@ def test_the_folder_of_the_snapshots_is_made(tmp_path):
 def test_no_other_file_is_replaced(tmp_path):
     for name in ("mine.csv", "mine.jsonl"):
         (tmp_path / name).write_text("a,b\n1,2\n")
-        with pytest.raises(InvalidInput, match=rf"log .*{name}: is there already, and is no log of a run"):
+        with pytest.raises(InvalidInput, match=rf"log .*{name}: exists already, and is not the log of a run"):
             solver(tmp_path, log=str(tmp_path / name))
         assert (tmp_path / name).read_text() == "a,b\n1,2\n"
     other = tmp_path / "other.csv"
     other.write_text("event,iteration,epoch,loss\n")
     with solver(tmp_path, log=str(other)) as run:
         run.step(1)
-        with pytest.raises(InvalidInput, match="has other columns than this run, which has loss, smoothed_loss, rate"):
+        with pytest.raises(
+            InvalidInput, match="has different columns from this run, which has loss, smoothed_loss, rate"
+        ):
             run.solve()
     assert other.read_text() == "event,iteration,epoch,loss\n"
 
@@ -115,7 +117,7 @@ def test_no_other_file_is_replaced(tmp_path):
         ("none/run.jsonl", "there is no folder .*none"),
         ("run.txt", r"expected a name that ends in \.jsonl or \.csv"),
         ("folder.csv", "is a folder"),
-        ("pipe.jsonl", "is no file of bytes"),
+        ("pipe.jsonl", "is not a regular file"),
     ],
 )
 def test_what_cannot_be_a_log_is_told_before_the_run(tmp_path, name, said):

@@ -133,9 +133,9 @@ def test_crc32c():
 
 def test_a_file_in_the_folders_place(tmp_path):
     (tmp_path / "tb").write_text("mine")
-    with pytest.raises(InvalidInput, match=r"tensorboard .*tb: is no folder"):
+    with pytest.raises(InvalidInput, match=r"tensorboard .*tb: is not a folder"):
         solver(tmp_path)
-    with pytest.raises(InvalidInput, match=r"tensorboard .*deep: .*/tb is no folder"):
+    with pytest.raises(InvalidInput, match=r"tensorboard .*deep: .*/tb is not a folder"):
         solver(tmp_path, tensorboard=str(tmp_path / "tb" / "deep"))
 
 

@@ -63,7 +63,7 @@ def _searched(made: Program, costs: Costs, budget: int, plan: Plan, others: Sequ
     except KeyboardInterrupt:
         effort.over = True
     except (NoSolver, NotCompiled, Unsolved) as reason:
-        say_once(f"minidnn: best does not look longer, since its own planning {reason}")
+        say_once(f"minidnn: best does not search longer, since its own planning {reason}")
     finally:
         status()
     result = plan if rounds is None else _quicker(made, costs, budget, plan, rounds.best)

@@ -124,7 +124,7 @@ def replanned(work: Callable[P, R]) -> Callable[P, R]:
 def drop(files: Sequence[Path], why: Exception) -> None:
     """Remove files whose plans cannot be used, and say so."""
     for path in files:
-        text = f"the kept plan {path.name} cannot be used, and is made anew: {type(why).__name__}: {why}"
+        text = f"the kept plan {path.name} cannot be used, and is made again: {type(why).__name__}: {why}"
         say_once(f"minidnn: {text}")
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def keep(path: Path, program: Program, costs: Costs, plan: Plan) -> None:
     """Keep the plan. Where the cache cannot be used, say so once on stderr."""
     program = plan.program or program
     result = {"bound": plan.bound, "plan": plan_file.described(program, complete(program, costs, plan))}
-    cache.keep(path, zlib.compress(json.dumps(result).encode()), "plans are made anew at each start")
+    cache.keep(path, zlib.compress(json.dumps(result).encode()), "plans are made again at each start")
     with contextlib.suppress(OSError):
         files = sorted(path.parent.glob("*.json.z"), key=lambda file: file.stat().st_mtime)
         for file in files[:-MOST]:

@@ -119,7 +119,7 @@ def test_a_kept_plan_that_cannot_be_used_is_made_anew(capsys, wrong):
     damaged = file.read_bytes()
     say_once.cache_clear()
     assert planned(program, device, budget) == first
-    assert f"the kept plan {file.name} cannot be used, and is made anew: " in capsys.readouterr().err
+    assert f"the kept plan {file.name} cannot be used, and is made again: " in capsys.readouterr().err
     assert file.read_bytes() != damaged
 
 
