@@ -53,7 +53,9 @@ class PcieSlot:
 
     def __post_init__(self) -> None:
         if self.bandwidth is None:
-            raise ValueError(f"{self.value!r} is no place on PCI Express; expected one such as 4 x16")
+            raise ValueError(
+                f"{self.value!r} is not a PCI Express link; expected a generation and lanes, such as 4 x16"
+            )
 
     @property
     def bandwidth(self) -> float | None:

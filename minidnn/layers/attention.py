@@ -190,7 +190,7 @@ class Attention(Layer):
     def backward(self, s: Site) -> Iterable[Op]:
         if s.p:
             raise ValueError(
-                "places: keys and values are kept from step to step in phase TEST alone; leave it out to train"
+                "places: keys and values are kept from step to step only in phase TEST; leave it out to train"
             )
         (a, reads), (dy,) = self._given(s), s.arriving
         wanted = [dx is not None for dx in s.dx[: a.inputs]]

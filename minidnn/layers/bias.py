@@ -50,9 +50,7 @@ class Bias(Layer):
     def backward(self, s: Site) -> Iterable[Op]:
         (dy,), (axis, shape) = s.arriving, self.place(s)
         if self.param.places is not None:
-            raise ValueError(
-                "places: only steps of phase TEST say at which places their tokens stand; leave it out to train"
-            )
+            raise ValueError("places: only steps of phase TEST know the places of their tokens; leave it out to train")
         gradient = s.dx[1] if len(s.x) > 1 else s.dp["beta"]
         if gradient is not None and axis == 1 and len(shape) == 1:
             yield s.op("scale.backward_bias", [dy], [gradient], flops=dy.size)

@@ -69,7 +69,7 @@ def read_matrix(path: str) -> np.ndarray:
     readers: dict[str, Callable[[str], np.ndarray]] = {".binaryproto": blobs.array, ".npy": _mapped}
     what, form = f"infogain_loss_param.source: {path!r}", Path(path).suffix
     if form not in readers:
-        raise ShapeError(f"{what} is no {' or '.join(readers)} file")
+        raise ShapeError(f"{what} is not a {' or '.join(readers)} file")
     try:
         result = readers[form](path)
     except (OSError, ValueError) as error:

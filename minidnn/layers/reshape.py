@@ -46,7 +46,7 @@ class Reshape(Flatten):
             raise ShapeError(f"the top would have {len(made)} axes, and {AXES} are the most")
         count, known = math.prod(shape), math.prod(n for n in made if n != -1)
         if count % known or (count != known and -1 not in made):
-            left = "no multiple of that" if -1 in made else "not as many; -1 for a length stands for what is left"
+            left = "no multiple of that" if -1 in made else "not as many; a length of -1 takes what is left"
             raise ShapeError(
                 f"shape {given} from axis {first} on makes {known} elements, and the bottom {text(shape)} has {count}, "
                 f"{left}"

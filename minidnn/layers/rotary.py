@@ -61,8 +61,6 @@ class RotaryEmbedding(Layer):
 
     def backward(self, s: Site) -> Iterable[Op]:
         if self.param.places is not None:
-            raise ValueError(
-                "places: only steps of phase TEST say at which places their tokens stand; leave it out to train"
-            )
+            raise ValueError("places: only steps of phase TEST know the places of their tokens; leave it out to train")
         (dy,), (dx,) = s.arriving, s.bottom_gradients
         yield s.op("rotary.backward", [dy], [dx], self.attrs(dy.shape), [(dy, dx)], 3 * dy.size)

@@ -72,7 +72,7 @@ class LayerNorm(Layer):
             )
         if len(shape) == 4 and first <= 1 < last < 4 and last - first > 1:
             raise ShapeError(
-                f"axes {first} to {last - 1} of the bottom {text(shape)} are no rows of images, whose channels lie "
+                f"axes {first} to {last - 1} of the bottom {text(shape)} are not rows of images, whose channels are "
                 "innermost; take the channels alone (axis: 1, num_axes: 1), or all axes from 1 on"
             )
         return RowNormAttrs(first, last, True, "VARIANCE", p.eps)

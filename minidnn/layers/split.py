@@ -20,8 +20,8 @@ class Split(Moving):
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         for field in ("loss_weight", "propagate_down"):
             if getattr(self.spec, field):
-                raise ShapeError(f"{field} has no meaning here, for the tops of a Split are its bottom: give it to "
-                                 f"the layers before or behind")  # fmt: skip
+                raise ShapeError(f"{field} has no meaning here, since the tops of a Split are its bottom: give it to "
+                    "the layers before or after")  # fmt: skip
         return [bottoms[0]] * len(self.spec.top)
 
     def forward(self, s: Site) -> Iterable[Op]:

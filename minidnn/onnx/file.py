@@ -178,7 +178,7 @@ class Beside:
         length = _number(said, "length", max(size - offset, 0))
         where = f"its data are {length} bytes at {offset} of {said['location']!r}"
         if offset + length > size:
-            raise Refused(f"{where}, which has {size}: the file is torn, or of another model")
+            raise Refused(f"{where}, which has {size}: the file is truncated, or of another model")
         simple = dtype.isbuiltin == 1
         if simple and length != math.prod(shape) * dtype.itemsize:
             raise Refused(f"{where}, and its shape and type need {math.prod(shape) * dtype.itemsize}")

@@ -21,7 +21,7 @@ class BoardRow(Record):
     )
     policy: str
     fits: bool
-    failed: bool = Field(description="whether planning failed, which is no refusal")
+    failed: bool = Field(description="whether planning failed, which is not a refusal")
     peak_bytes: int | None = None
     step_seconds: float | None = None
     bound_seconds: float | None = None
@@ -75,7 +75,7 @@ class PaperRow(Record):
     year: int | None = Field(description="when it did")
     section: str = Field(description="the part of the paper that the policy follows")
     style: bool = Field(description="whether the policy deviates so far that it is only in the paper's style")
-    silent: list[str] = Field(description="what our reading assumes where the text says nothing")
+    silent: list[str] = Field(description="what our reading assumes where the paper gives no answer")
 
 
 class Board(Document):
@@ -88,6 +88,6 @@ class Board(Document):
     standings: list[StandingRow] = Field(
         description="how each policy did in all its cells, the one that was quickest most often first"
     )
-    papers: list[PaperRow] = Field(description="who proposed each policy, and where the text was silent")
+    papers: list[PaperRow] = Field(description="who proposed each policy, and what our reading assumes")
     cells: int
     finished: bool = Field(description="whether all cells were planned before the run was interrupted")

@@ -56,7 +56,7 @@ class CardRow(Record):
     free_seconds: float
     samples_per_second: float | None
     bound_seconds: float | None
-    lossless: bool = Field(description="whether memory costs no time there: at most 1 % of it")
+    lossless: bool = Field(description="whether memory costs no time there: at most 1 % more")
 
 
 class Cards(Document):
@@ -89,7 +89,7 @@ class SearchRow(Record):
     next_peak_bytes: int | None = Field(description="the bytes that it would take")
     next_host_bytes: int | None = Field(description="the bytes of the host that it would take")
     plans: int = Field(description="plans that were made")
-    ended: bool = Field(description="whether the time was up before the sizes between were tried")
+    ended: bool = Field(description="whether time ran out before the sizes in between were tried")
     multiple_of: int
     search_seconds: float = Field(description="seconds of the search")
 
@@ -170,7 +170,7 @@ class Tuning(NetDocument):
     )
     behind: float | None = Field(description="how far the best is below that, as a part of it")
     formats: list[FormatRow] = Field(description="the best batch in the formats of 16 bits that the device has")
-    grid: int = Field(description="batches were found to within so many samples")
+    grid: int = Field(description="the batches found are exact to within this many samples")
     multiple_of: int
     epoch_samples: int = Field(description="samples of an epoch")
     solver: dict[str, Any] | None = Field(description="the solver fields that go with the best batch")

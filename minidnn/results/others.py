@@ -30,5 +30,5 @@ class Conversion(Document):
     file: str
     what: Literal["net", "solver", "weights"] = Field(description="a net, a solver, or weights")
     name: str | None
-    count: int = Field(description="layers, fields or blobs, whichever it has")
-    notes: list[str] = Field(description="what could not be taken over, and what was left out")
+    count: int = Field(description="the number of layers, fields or blobs")
+    notes: list[str] = Field(description="notes on what could not be converted, and what was left out")

@@ -74,7 +74,7 @@ class PolicyRow(Record):
     )
     timed_steps: int | None = None
     starts: int | None = Field(
-        default=None, description="how often the policies were loaded anew while these steps were timed"
+        default=None, description="how often the policies were loaded again while these steps were timed"
     )
     step_seconds_low: float | None = Field(
         default=None,
@@ -120,7 +120,7 @@ class Worst(Record):
     algorithm: str
     workspace_bytes: int
     leanest_algorithm: str = Field(description="the op's algorithm of least workspace")
-    leanest_workspace_bytes: int = Field(description="bytes of scratch that it needs")
+    leanest_workspace_bytes: int = Field(description="bytes of workspace that it needs")
     residents: list[Resident] = Field(description="the tensors on the device at that moment")
 
 
@@ -147,12 +147,12 @@ class Remedy(Record):
     options: str = Field(description="the options to add to the command")
     change: dict[str, Any] = Field(description="the same, by name")
     fits: bool
-    planned: bool = Field(description="whether it was planned; else the bound excludes it")
+    planned: bool = Field(description="whether it was planned; if not, the bound excludes it")
     peak_bytes: int
     host_bytes: int | None = None
     batch: int | None = None
     step_seconds: float | None = None
-    note: str = Field(description="what else is to be said of it")
+    note: str = Field(description="a remark on the change")
 
 
 class Refusal(Record):
@@ -162,20 +162,20 @@ class Refusal(Record):
     why: str
     worst: Worst | None = Field(description="the worst moment of the refused plan")
     limit_bytes: int = Field(description="bytes of the device that were allowed")
-    host: bool = Field(description="whether the host's budget was refused, not the device's")
+    host: bool = Field(description="whether the refused budget is the host's, not the device's")
     reached_bytes: int
     least_bytes: int | None
     carried_bytes: int = Field(
         description="bytes of weights, optimizer state and statistics, whose number no batch changes"
     )
-    carried_stays: bool = Field(default=False, description="whether the carried bytes can have no home on the host")
+    carried_stays: bool = Field(default=False, description="whether weights and their state have to stay on the device")
     largest_batch: int | None = Field(
-        description="by the bound no larger batch has a plan of ops as a whole within the limit; 0: none has; "
-        "null: not known"
+        description="by the bound, no larger batch has a plan within the limit that runs each op whole; 0: no batch "
+        "has; null: not known"
     )
     tokens: int | None = None
     remedies: list[Remedy] = Field(description="the changes that fit, in the order in which they were tried")
-    in_vain: list[Remedy] = Field(description="the changes that do not fit, the nearest first")
+    in_vain: list[Remedy] = Field(description="the changes that do not fit, the closest first")
 
 
 class Plans(NetDocument):

@@ -24,13 +24,13 @@ class ScalingRow(Record):
     exposed_seconds: float | None = None
     net_seconds: float | None = None
     compute_seconds: float | None = Field(
-        default=None, description="seconds of an iteration if communications took no time"
+        default=None, description="seconds of an iteration without the time of communication"
     )
     saved_without_latency_seconds: float | None = Field(
         default=None, description="seconds of an iteration that a link without latency would save"
     )
     saved_without_bytes_seconds: float | None = Field(
-        default=None, description="seconds of an iteration that a link of endless bandwidth would save"
+        default=None, description="seconds of an iteration that a link of unlimited bandwidth would save"
     )
     sent_bytes: int | None = None
     peak_bytes: int | None = None
@@ -45,5 +45,5 @@ class Scaling(NetDocument):
     rows: list[ScalingRow]
     budget_bytes: int | None = None
     global_batch: int | None = Field(
-        default=None, description="samples of an update of all ranks, where they were divided"
+        default=None, description="samples per update over all ranks, if they were divided"
     )

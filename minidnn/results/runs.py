@@ -65,7 +65,7 @@ class ConfusionRow(Record):
     samples: int
     accuracy: float | None = Field(description="the part of samples that were answered right; null without samples")
     class_accuracy: list[float | None] = Field(
-        description="the part of each label's samples that were answered right; null of a label without samples"
+        description="the part of each label's samples that were answered right; null for a label without samples"
     )
 
 
@@ -87,12 +87,12 @@ class Training(Document):
     best_test: BestTest | None = Field(
         default=None, description="the best test, by the output that keep_best names; null without one"
     )
-    out_of_patience: bool = Field(default=False, description="whether the run ended since tests no longer got better")
+    out_of_patience: bool = Field(default=False, description="whether the run ended because tests stopped improving")
     resumed: str | None = Field(
         default=None, description="the snapshot that the run continued from; null for a new run"
     )
     weights: WeightsRow | None = Field(
-        default=None, description="what a file of weights gave the net; null without one"
+        default=None, description="the weights that were loaded from a file; null without one"
     )
     peak_bytes: int
     host_bytes: int
@@ -146,7 +146,7 @@ class Generated(Document):
     kind: Literal["generate"] = "generate"
     prompt: list[int] = Field(description="the tokens that it continues")
     continuation: list[int] = Field(description="the tokens that it makes")
-    text: str | None = Field(description="the same as a text; null of a net whose tokens are no bytes")
+    text: str | None = Field(description="the same as a text; null for a net whose tokens are not bytes")
     cached: bool = Field(description="whether keys and values were kept from token to token")
     elapsed_seconds: float = Field(description="seconds from the prompt to the last token")
 

@@ -193,7 +193,7 @@ class NumberRow(Record):
 
     profile_field: str = Field(description="the name of a number in a profile")
     assumed_value: float | None = Field(description="what the profile of this card has; null where it has none")
-    measured_value: float = Field(description="what the card at hand shows")
+    measured_value: float = Field(description="what was measured on this card")
 
 
 class MeasuredCard(Document):
@@ -217,6 +217,6 @@ class MeasuredLink(Document):
     net_bandwidth: float
     message_seconds: float
     gap_seconds: float
-    net_drag: float = Field(description="seconds that an op loses for each second of a communication beside it")
+    net_drag: float = Field(description="seconds that an op loses for each second of concurrent communication")
     own_bandwidth: float | None = Field(description="bytes per second at which a rank copies its own part")
     file: str

@@ -18,11 +18,11 @@ WORDS = {
     "net": "the name of the net",
     "batch": "samples of one batch",
     "size": "pixels of a side of the images",
-    "tokens": "tokens of a sample; null of a net without tokens",
+    "tokens": "tokens of a sample; null for a net without tokens",
     "depth": "layers, as the net's name counts them",
     "format": "the number format that the net computes in",
     "device": "the name of the device, or of the profile of the GPU that was simulated",
-    "description": "the libraries and threads of the device, on which results depend; null of a profile",
+    "description": "the libraries and threads of the device, on which results depend; null for a profile",
     "policy": "the memory policy",
     "ranks": "devices that train together; null without ranks",
     "budget_bytes": "bytes of the device that may be used",
@@ -39,8 +39,8 @@ WORDS = {
     "pinned_bytes": "bytes of pinned memory on the host",
     "pageable_bytes": "bytes of ordinary memory on the host that are reserved behind a ring",
     "undo_bytes": "bytes of a disk that keep what a step changes as it was before, in case the disk fails",
-    "on_disk_bytes": "bytes of a disk that are reserved behind the host's memory, those to go back to included",
-    "workspace_bytes": "bytes of scratch that the algorithm needs",
+    "on_disk_bytes": "bytes of a disk that are reserved behind the host's memory, including those for undo",
+    "workspace_bytes": "bytes of workspace that the algorithm needs",
     "smallest_budget_bytes": "the smallest budget that the refused policy could keep",
     "smallest_host_budget_bytes": "the smallest host budget that the refused policy could keep",
     "beside_arena_bytes": "bytes that the card holds beside the arena; null where the arena is all",
@@ -51,14 +51,14 @@ WORDS = {
     "step_seconds": "seconds of one step: the median of the timed steps; predicted if no step was run",
     "timed_steps": "steps that were timed",
     "stall_seconds": "seconds of a step in which compute waits for copies or communications",
-    "exposed_seconds": "seconds of an iteration that are due to communication, since compute does not hide them",
+    "exposed_seconds": "seconds of communication in an iteration that compute does not hide",
     "net_seconds": "seconds of an iteration in which communications are under way",
     "sent_bytes": "bytes that the first rank receives in exchanges and sends in gathers, per iteration: the maximum",
     "bound_seconds": "lower bound on the step of any plan that keeps the bytes and runs all ops on the device, in the "
     "same parts; or null",
     "gap": "the predicted seconds above the bound, as a fraction of the bound",
-    "free_seconds": "seconds of a step on this GPU if it had endless memory",
-    "samples_per_second": "samples of training in a second, of all ranks together",
+    "free_seconds": "seconds of a step on this GPU with unlimited memory",
+    "samples_per_second": "training samples per second, over all ranks",
     "op_seconds": "seconds of the op alone; of a sum, of all ops",
     # plans
     "fits": "whether the budgets are kept",
@@ -80,7 +80,7 @@ WORDS = {
     "title": "the name of the GPU in full",
     # board
     "plan_seconds": "seconds of a processor that planning took",
-    "cells": "how many there are: a policy on a net and a GPU within one budget",
+    "cells": "the number of cells: a policy on a net and a GPU within one budget",
     # search
     "multiple_of": "only batches that are multiples of this were tried",
     # tune
@@ -104,7 +104,7 @@ WORDS = {
     "test_seconds": "seconds of the test",
     "samples": "how many samples there are; of a test, those that were shown",
     "unused": "weights of the file that the net lacks",
-    "confusion": "which classes the net takes for which; null if that was not asked",
+    "confusion": "which classes the net mistakes for which; null unless asked for",
     "class_names": "the names of the classes, in their order; null if they have none",
 }  # fmt: skip
 

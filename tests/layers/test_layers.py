@@ -284,7 +284,7 @@ def test_sources():
         ("type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 1, num_axes: 3}", [(2, 3, 4)],
          "num_axes 3 from axis 1 on: expected 1 to 2 axes of the bottom 2x3x4"),
         ("type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 1, num_axes: 2}", [(2, 3, 4, 5)],
-         "axes 1 to 2 of the bottom 2x3x4x5 are no rows of images"),
+         "axes 1 to 2 of the bottom 2x3x4x5 are not rows of images"),
         ("type: ClassToken, bottom: a, top: b", [(2, 3)], r"expected a bottom of 3 axes \(N, T, C\), got 2x3"),
         ("type: GroupNorm, bottom: a, top: b, group_norm_param: {num_groups: 3}", [(2, 4, 5, 5)],
          "num_groups 3 does not divide the 4 channels of the bottom 2x4x5x5"),

@@ -42,7 +42,7 @@ RESHAPE = "type: Reshape, bottom: a, top: b, reshape_param: "
         (RESHAPE + "{shape: {dim: [4, -1]}}", [(2, 3)],
          r"shape \[4, -1\] from axis 0 on makes 4 elements, and the bottom 2x3 has 6, no multiple of that"),
         (RESHAPE + "{shape: {dim: [2]}, axis: 1}", [(2, 3)],
-         "makes 4 elements, and the bottom 2x3 has 6, not as many; -1 for a length stands for what is left"),
+         "makes 4 elements, and the bottom 2x3 has 6, not as many; a length of -1 takes what is left"),
         (RESHAPE + "{axis: 3}", [(2, 3)], "axis 3 is none of -3 .. 2, those of the bottom 2x3 and its end"),
         (RESHAPE + "{axis: 1, num_axes: 2}", [(2, 3)], "num_axes 2 from axis 1 on is beyond the 2 axes of"),
         (RESHAPE + f"{{axis: 1, num_axes: 0, shape: {{dim: {[1] * 31}}}}}", [(2, 3)], "33 axes, and 32 are the most"),

@@ -231,7 +231,7 @@ def test_files_that_hold_no_matrix(matrix):
     matrix.path.unlink()
     with pytest.raises(ValueError, match=r"h\.npy' cannot be read: No such file"):
         Net.from_text(text).graph("TRAIN")
-    with pytest.raises(ValueError, match=r"is no \.binaryproto or \.npy file"):
+    with pytest.raises(ValueError, match=r"is not a \.binaryproto or \.npy file"):
         Net.from_text(text.replace(".npy", ".txt")).graph("TRAIN")
 
 

@@ -115,7 +115,7 @@ REFUSED = [
     ("nothing.data", {}, "No such file or directory; that file belongs beside the model"),
     ("x" * 300, {}, "File name too long"),
     ("m.onnx.data", {"offset": 1000}, "48 bytes at 1000 of 'm.onnx.data', which has 76"),
-    ("m.onnx.data", {"offset": 64}, "48 bytes at 64 of 'm.onnx.data', which has 76: the file is torn"),
+    ("m.onnx.data", {"offset": 64}, "48 bytes at 64 of 'm.onnx.data', which has 76: the file is truncated"),
     ("m.onnx.data", {"length": 44}, "and its shape and type need 48"),
     ("m.onnx.data", {"length": None}, "76 bytes at 0 of 'm.onnx.data', and its shape and type need 48"),
     ("m.onnx.data", {"offset": -1}, "the offset of its data is '-1'"),

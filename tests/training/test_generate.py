@@ -172,7 +172,7 @@ def test_all_layers_with_places_have_the_same_tokens():
 
 def test_nothing_is_trained_with_places():
     with pytest.raises(
-        NotTrainable, match="places: keys and values are kept from step to step in phase TEST alone; leave it out"
+        NotTrainable, match="places: keys and values are kept from step to step only in phase TEST; leave it out"
     ):
         differentiate(Placed().graph("TRAIN"))
 

@@ -355,4 +355,4 @@ class _Functions(dict[str, int]):
 
 
 def _refuse(nbytes: int) -> Any:
-    raise MemoryError(f"{nbytes} bytes were asked of CuPy behind the memory manager")
+    raise MemoryError(f"{nbytes} bytes were requested from CuPy, bypassing the memory manager")

@@ -40,7 +40,7 @@ WITHIN = 0.35  # the part of a memory's bandwidth that a copy within it reaches,
 BOTH_WITHIN = 0.6  # the part of that which it keeps beside one the other way, as in orin.yaml
 # cuda.h: CUdevice_attribute
 _CLOCK, _MULTIPROCESSORS, _INTEGRATED, _MEMORY_CLOCK, _BUS, _L2 = 13, 16, 18, 36, 37, 38
-DRIVER = "the driver of the card at hand"
+DRIVER = "the driver of this card"
 COUNTED = "counted: docs/costs.md says how"
 
 

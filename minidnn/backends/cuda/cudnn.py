@@ -107,8 +107,8 @@ class Target:
         except RuntimeError as error:
             text = " ".join(str(error).split())
             raise CudaUnavailable(
-                f"cuDNN {cudnn.backend_version_string()} cannot be started on {card} ({text}): is the card's memory "
-                "taken? `nvidia-smi` shows by whom"
+                f"cuDNN {cudnn.backend_version_string()} cannot be started on {card} ({text}): if its memory is in "
+                "use, `nvidia-smi` shows by which program"
             ) from None
         return cls(card, capability, {"handle": handle}, handle)
 

@@ -169,7 +169,7 @@ def _why_not(status: int) -> str:
     if status in (_NO_DEVICE, _INVALID_DEVICE):
         if visible is not None:
             return (
-                f"the NVIDIA driver shows no GPU, and CUDA_VISIBLE_DEVICES={visible!r} says which ones it may: "
+                f"the NVIDIA driver shows no GPU, and CUDA_VISIBLE_DEVICES={visible!r} limits which ones it may: "
                 "unset it, or set it to 0"
             )
         return (
@@ -418,15 +418,15 @@ def _dlopen(path: str, name: str, cuda: int) -> ctypes.CDLL:
     except OSError as error:
         raise CudaUnavailable(
             f"{path} cannot be loaded ({error}): {_WHY[name]}; `pip install --force-reinstall {_pip(name, cuda)}` "
-            "installs it anew"
+            "reinstalls it"
         ) from None
 
 
 def _missing(name: str, what: str, cuda: int) -> CudaUnavailable:
     also = f" (of it alone: `pip install {_pip(name, cuda)}`)"
     return CudaUnavailable(
-        f"{name} for CUDA {cuda} is not installed ({what} is not to be found): {_WHY[name]}; "
-        f"{install(cuda)} installs all that is needed{also}"
+        f"{name} for CUDA {cuda} is not installed ({what} cannot be found): {_WHY[name]}; {install(cuda)} installs "
+        f"all that is needed{also}"
     )
 
 

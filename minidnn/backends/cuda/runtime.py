@@ -77,7 +77,7 @@ class Lost(KernelFailed):
     def __init__(self, why: object, advice: str = "") -> None:
         super().__init__(
             f"{why}; after this error CUDA does nothing more in this process, so the GPU is lost to it: start a new "
-            f"process (with --no-graph and compute-sanitizer it says where the error came from{advice})"
+            f"process (--no-graph and compute-sanitizer show where the error came from{advice})"
         )
         self.why = str(why)
 
@@ -92,7 +92,7 @@ class CudaRuntime(Runtime):
         if arena > free:
             raise MemoryError(
                 f"the arena takes {arena} bytes ({text(arena)}), and {free} ({text(free)}) of the GPU are free: "
-                "close what else uses it, or give a smaller --budget"
+                "close other programs that use it, or give a smaller --budget"
             )
         self.arena = Bytes(api.allocate(arena), arena)
         try:

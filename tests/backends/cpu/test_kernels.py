@@ -231,7 +231,7 @@ def test_a_named_library_is_not_silently_replaced(monkeypatch, tmp_path):
     libc = next((p for p in ("libc.so.6",) if sys.platform == "linux"), None)
     if libc:
         monkeypatch.setenv(library.VARIABLE, libc)
-        assert "is no oneDNN" in CpuDevice().found
+        assert "is not oneDNN" in CpuDevice().found
 
 
 # What is not finite

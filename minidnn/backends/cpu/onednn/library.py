@@ -86,7 +86,7 @@ def _open(source: str, name: str) -> Loaded:
         cdll.dnnl_version.restype = ctypes.POINTER(_Version)
         v = cdll.dnnl_version().contents
     except AttributeError:
-        raise Unavailable(f"{name} is no oneDNN (it has no dnnl_version)") from None
+        raise Unavailable(f"{name} is not oneDNN (it has no dnnl_version)") from None
     version = f"{v.major}.{v.minor}.{v.patch}"
     if v.major != 3:
         raise Unavailable(f"{name} is oneDNN {version}; version 3 is needed")

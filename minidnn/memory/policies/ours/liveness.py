@@ -12,5 +12,5 @@ from minidnn.program import Program
 
 
 def liveness(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """A tensor has bytes from first access to last."""
+    """A tensor takes memory from first to last access."""
     return Plan(algorithm=choose(program, costs, algorithms), share=in_place_sharing(program))

@@ -54,7 +54,7 @@ class Window:
 
 
 def accudnn(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Tensors whose copies are hidden wait on the host.
+    """Tensors whose copies are hidden are offloaded.
 
     If not even the leanest plan keeps it, the leanest plan is returned, and the refusal names it.
     """

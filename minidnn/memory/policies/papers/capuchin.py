@@ -52,7 +52,7 @@ Choice = tuple[Candidate, bool]  # a tensor, and whether it is made again
 
 
 def capuchin(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Swaps by their free time, then cheaper re-runs.
+    """Swaps by free time, then cheaper recomputation.
 
     If not even the leanest plan keeps the budget, that is returned, and the refusal names it.
     """

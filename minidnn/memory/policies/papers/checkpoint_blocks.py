@@ -21,7 +21,7 @@ from minidnn.program import Program, Tensor
 
 
 def checkpoint_blocks(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Only inputs of blocks are kept; each runs again.
+    """Only block inputs are kept; blocks are recomputed.
 
     Raises Lacking where no names of layers tell blocks.
     """

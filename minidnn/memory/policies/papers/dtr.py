@@ -46,7 +46,7 @@ FINE = 64  # the search ends once the limits whose plans do and do not fit diffe
 
 
 def dtr(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """A cache whose evicted tensors are made again."""
+    """A cache whose evicted tensors are recomputed."""
     own = Plan(program.ops, algorithm=choose(program, costs, algorithms), share=in_place(program, program.ops))
     if probe.fits(program, costs, own, budget):
         return own

@@ -39,7 +39,7 @@ from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
 
 def layrub_intra(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """A map's gradient takes the map's bytes."""
+    """A map's gradient reuses the map's memory."""
     share = over_activations(program, in_place_sharing(program), held=True)
     return intra(choose(program, costs, algorithms), program, share)
 
@@ -52,7 +52,7 @@ def intra(algorithm: dict[Op, Algorithm], program: Program, share: Share) -> Pla
 
 
 def layrub_inter(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Maps go to the host, and take turns in a few blocks."""
+    """Maps are offloaded, and take turns in a few blocks."""
     share = in_place_sharing(program)
     return migrating(program, costs, algorithms, share, _blocks(program, MAPS))
 

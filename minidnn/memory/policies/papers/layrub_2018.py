@@ -26,18 +26,18 @@ MAKERS = frozenset({"inner_product", "pooling", "convolution", "concat", "eltwis
 
 
 def layrub_2018_intra(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """layrub_intra as its authors' code has it."""
+    """layrub_intra as in its authors' code."""
     share = over_activations(program, in_place_sharing(program), held=True, listed=listed(program, BELOW, MAKERS))
     return intra(choose(program, costs, algorithms), program, share)
 
 
 def layrub_2018_inter(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """layrub_inter as its authors' code has it."""
+    """layrub_inter as in its authors' code."""
     return migrating(program, costs, algorithms, in_place_sharing(program), _pools(program, {}, {}), promptly=True)
 
 
 def layrub_2018(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """layrub as its authors' code has it."""
+    """layrub as in its authors' code."""
     share, accepts = in_place_sharing(program), listed(program, BELOW, MAKERS)
     taken = over_activations(program, share, held=True, listed=accepts)
     share = over_activations(program, share, held=False, listed=accepts)

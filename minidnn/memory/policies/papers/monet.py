@@ -36,7 +36,7 @@ SLACK = 64  # a room is smaller than the last by 1/64 of the budget at least
 
 
 def monet(program: Program, costs: Costs, budget: int) -> Plan:
-    """Re-runs and algorithms of an integer program.
+    """Recomputation and algorithms by an integer program.
 
     Raises BadInput without the package highspy.
     """

@@ -45,7 +45,7 @@ class NoPlan(BadInput):
 
 
 def poet(program: Program, costs: Costs, budget: int) -> Plan:
-    """Copies and re-runs by an integer program.
+    """Copies and recomputation by an integer program.
 
     Raises NoPlan for a program with too many decisions, and without the package highspy.
     """

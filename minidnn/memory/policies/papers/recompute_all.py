@@ -25,7 +25,7 @@ from minidnn.program import Op, Program, Tensor
 
 
 def recompute_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Forward is halved again and again: the least bytes."""
+    """Forward is halved recursively, for the least memory."""
     share = in_place_sharing(program)
     able = Repeatable(program, share)
     return Plan(order=halved(able), algorithm=choose(program, costs, algorithms), share=share)

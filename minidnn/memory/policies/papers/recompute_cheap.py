@@ -44,7 +44,7 @@ PASSES = 2  # the first pass does not know the bytes that runs need besides thei
 
 
 def recompute_cheap(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """The results of cheap ops are made again."""
+    """The results of cheap ops are recomputed."""
     return replace(_Leanest(program, costs).plan, algorithm=choose(program, costs, algorithms))
 
 

@@ -31,7 +31,7 @@ FACTORS = PRODUCTS - {"convolution", "recurrent"}  # families whose ops multiply
 
 
 def selective(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Attention's core runs again; all else is kept.
+    """Attention's core is recomputed; all else is kept.
 
     Raises Lacking for a net without attention.
     """

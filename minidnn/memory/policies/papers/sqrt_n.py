@@ -37,7 +37,7 @@ BUDGETS = 32  # steps between the 33 values of B that are tried
 
 
 def sqrt_n(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Only ends of segments are kept; the rest runs again."""
+    """Only segment ends are kept; the rest is recomputed."""
     forward = Forward(Repeatable(program, in_place_sharing(program)))
     return _full(forward, _cuts(forward), costs, algorithms)
 

@@ -36,7 +36,7 @@ SIMULATED = 3000  # ops; for longer programs the second and third way are not bo
 
 
 def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
-    """A cache on the host, and cheap segments run again."""
+    """A tensor cache, and recomputation of cheap segments."""
     share = in_place_sharing(program)
     least = choose(program, costs, "m")
     kept = _CachedOrder(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)

@@ -44,23 +44,23 @@ POOLED = ("convolution", "eltwise", "concat", "split")  # families whose results
 
 
 def superneurons_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Results of convolutions wait on the host."""
+    """Results of convolutions are offloaded."""
     share = in_place_sharing(program)
     return _pooled(program, costs, program.ops, share, algorithms)
 
 
 def superneurons_speed(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Also, each segment of cheap layers runs again once."""
+    """Also, each cheap segment is recomputed once."""
     return _recomputed(program, costs, algorithms, "speed")
 
 
 def superneurons_memory(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Also, a segment runs again for each backward layer."""
+    """Also, a segment is recomputed per backward layer."""
     return _recomputed(program, costs, algorithms, "memory")
 
 
 def superneurons_cost_aware(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Also, each segment runs again as its bytes allow."""
+    """Also, each segment is recomputed as memory allows."""
     return _recomputed(program, costs, algorithms, "cost")
 
 

@@ -54,12 +54,12 @@ class Layer:
 
 
 def vdnn_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """The input maps of layers wait on the host."""
+    """The input maps of layers are offloaded."""
     return offloading(program, choose(program, costs, algorithms), every)
 
 
 def vdnn_conv(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """The input maps of convolutions wait on the host."""
+    """The input maps of convolutions are offloaded."""
     return offloading(program, choose(program, costs, algorithms), convolution)
 
 

@@ -40,7 +40,7 @@ ATTEMPTS = 8  # placements tried: each has less room by the bytes that the last 
 
 
 def vdnn_pp(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """As vdnn_all, with waits only where bytes are needed."""
+    """As vdnn_all, waiting only where memory is needed."""
     return _asynchronous(program, costs, budget, algorithms, every)
 
 

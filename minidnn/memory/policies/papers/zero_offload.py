@@ -32,7 +32,7 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
 
 def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Gradients go out, the host updates, weights come."""
+    """Gradients go out; the host updates the weights."""
     algorithm = choose(program, costs, algorithms)
     host_ops = updates(program, costs, algorithm)
     host_resident = program.movable.intersection(t for op in host_ops for t in op.tensors)
