@@ -31,9 +31,9 @@ def silent(text: str) -> None:
 
 
 class Answer(Sequence[R], Generic[D, R]):
-    """The rows of a result, as a sequence. `document` has all of it: docs/results.md says what its names mean.
+    """The rows of a result, as a sequence. `document` is the whole result; docs/results.md explains its fields.
 
-    look:  how people see it. Without a picture in it there is none, nor files .svg and .png; likewise a page, for .html
+    look:  how it is shown to people. Without a picture there are no .svg and .png files; without a page, no .html
     notes: where its numbers come from, in sentences
     """
 
@@ -65,7 +65,7 @@ class Answer(Sequence[R], Generic[D, R]):
     # ---- in other forms
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a DataFrame, a column for each field. Raises InvalidInput without the package pandas."""
+        """The rows as a DataFrame with a column for each field. Raises InvalidInput without the package pandas."""
         try:
             import pandas
         except ImportError:
@@ -77,7 +77,7 @@ class Answer(Sequence[R], Generic[D, R]):
         return json.dumps(self.document.plain(), indent=1) + "\n"
 
     def to_csv(self) -> str:
-        """The rows, below a line with the names of the fields. A list or an object is written as JSON."""
+        """The rows, below a line with the names of the fields. Lists and objects are written as JSON."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         rows = [row.plain() for row in self.rows]
@@ -96,20 +96,20 @@ class Answer(Sequence[R], Generic[D, R]):
         return [*([self.notes] if self.notes else []), *self.look.sentences(self.document)]
 
     def show(self) -> None:
-        """Print the table, below its title and the notes, and the sentences."""
+        """Print the title, the notes, the table and the sentences below it."""
         title = f"{self.title}. {self.notes}" if self.notes else self.title
         table.plain(*self.cells(), title, spare=self.look.spare)
         for sentence in self.remarks()[bool(self.notes) :]:
             say(sentence)
 
     def picture(self) -> str:
-        """The picture, as SVG. Raises NotImplementedError where there is none."""
+        """The picture, as SVG. Raises NotImplementedError if there is none."""
         if self.look.picture is None:
             raise NotImplementedError
         return self.look.picture(self.document, self.title, self.notes)
 
     def page(self) -> str:
-        """The page, as HTML. Raises NotImplementedError where there is none."""
+        """The page, as HTML. Raises NotImplementedError if there is none."""
         if self.look.page is None:
             raise NotImplementedError
         return self.look.page(self.document, self.title, self.notes, __version__)
@@ -131,17 +131,18 @@ class Answer(Sequence[R], Generic[D, R]):
 
     @classmethod
     def check(cls, path: str | Path, option: str = "") -> None:
-        """Raise InvalidInput if `save` cannot write this file. Ask before a long run."""
+        """Raise InvalidInput if `save` cannot write this file. Call it before a long run."""
         if problem := unwritable(Path(path), *cls.suffixes()):
             raise InvalidInput(f"{option or 'save'} {path}: {problem}")
         if Path(path).suffix == ".png":
             raster.library()
 
     def save(self, path: str | Path) -> None:
-        """Write a file. By its suffix: .csv the rows, .json the document, .svg or .png the picture, .html a page.
+        """Write a file. Its suffix chooses the content: .csv the rows, .json the document, .svg or .png the picture,
+        .html a page.
 
-        If the disk is full, an older file of that name stays as it was. Raises InvalidInput if the file cannot be
-        written, and for a .png without the package cairosvg."""
+        If the disk is full, an older file of that name is kept. Raises InvalidInput if the file cannot be written,
+        and for a .png without the package cairosvg."""
         self.check(path)
         suffix = Path(path).suffix
         if suffix == ".png":

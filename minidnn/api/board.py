@@ -64,14 +64,14 @@ def board(
 ) -> Board:
     """Plan nets under many policies, on several GPUs within several budgets, and simulate a step of each plan.
 
-    nets:     Nets, solvers' parameters, files or names of models; with ":64" behind its name, at that batch size
+    nets:     Nets, solvers' parameters, files or names of models; ":64" after a name sets the batch size
     policies: their names; None: one for each paper
     gpus:     any names of GPUs, or files
-    budgets:  parts of what liveness:p takes ("50%", or 0.5), or bytes ("4GiB")
-    jobs:     processes that plan; None: as many as this process may use processors
+    budgets:  fractions of the bytes that liveness:p takes ("50%", or 0.5), or bytes ("4GiB")
+    jobs:     processes that plan in parallel; None: one for each processor that this process may use
     keywords: as of `minidnn.plan`
 
-    After Ctrl-C it returns the cells planned so far, and `document.finished` is False. Raises NoSuchModel,
+    After Ctrl-C, the function returns the cells planned so far, with `document.finished` False. Raises NoSuchModel,
     NoSuchPolicy, ProfileError, InvalidFile and InvalidInput.
     """
     every: list[Source] = [nets] if isinstance(nets, str) else list(nets)

@@ -40,7 +40,7 @@ class Comparison(Pictured[Document]):
 
     @property
     def equal(self) -> bool:
-        """Whether no policy ended with other bytes than baseline."""
+        """Whether every policy ended with the same bytes as baseline."""
         return not any(row.identical is False for row in self.rows)
 
 
@@ -58,7 +58,7 @@ def compare(
 
     net:      a Net, a solver's parameters, a file, or the name of a model
     policies: their names; None: one or more of each system
-    steps:    steps to run; None: 8 to 300, the more the shorter they are
+    steps:    steps to run; None: 8 to 300, the shorter a step, the more
     keywords: as of `minidnn.plan`
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.

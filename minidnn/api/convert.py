@@ -53,7 +53,7 @@ def convert(
     """Write what the file `source`, or the shipped net of that name, holds to the file `target`; what was written.
 
     net:     the net whose weights these are, if `source` does not hold it
-    dropped: gets the places of unknown fields, which then are ignored; None: they are errors
+    dropped: collects the places of unknown fields, which are then ignored; None: unknown fields are errors
 
     Raises InvalidInput for forms that cannot be converted, InvalidFile, SnapshotError and WeightsError."""
     goal = Path(target)

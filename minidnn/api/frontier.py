@@ -55,11 +55,11 @@ def frontier(
 
     net:      a Net, a solver's parameters, a file, or the name of a model
     policies: others than `best`
-    points:   budgets that are tried
-    step:     bytes, such as "1GiB": ask three budgets only, `budget`, so much less and so much more
+    points:   number of budgets to try
+    step:     bytes, such as "1GiB": plan for three budgets only, `budget`, and this much less and more
     keywords: as of `minidnn.plan`
 
-    Raises NoSuchModel, NoSuchPolicy, InvalidFile, and InvalidInput, also without the package highspy.
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile, and InvalidInput, also if the package highspy is missing.
     """
     return of(read(net, given, batch, gpu, ignore_unknown), listed(policies), points, _bytes(step))
 

@@ -51,9 +51,9 @@ class Pictured(Answer[D, PolicyRow]):
         return result
 
     def steps(self, policy: str | None = None) -> Steps:
-        """The step whose picture a row has, of one policy or of all, to be written for other programs.
+        """The drawn step of one policy, or of all, which can be written for other tools.
 
-        A policy that was run has measured steps, else simulated ones. Raises KeyError for a policy without a row."""
+        Steps of a policy that was run are measured, others simulated. Raises KeyError for a policy without a row."""
         device = self.document.device
         result = [Step(r.policy, r.schedule, r.trace, bool(r.steps), device) for r in self.results]
         if policy is not None:

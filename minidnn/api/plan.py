@@ -37,7 +37,7 @@ class Plans(Pictured[Document]):
     """The result of `minidnn.plan`: a row per policy, and the schedules behind them.
 
     results: by policy, in the order of the rows; costs: what they were planned with
-    rams:    the bytes of this machine's memory that a run of each policy would take, where minidnn runs it
+    rams:    the bytes of this machine's memory that a run of each policy would take, if minidnn runs the net
     """
 
     def __init__(self, job: Plannable, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
@@ -65,14 +65,15 @@ class Plans(Pictured[Document]):
         return " ".join(filter(None, (self.notes, report.of_pytorch(self.document.pytorch or ()))))
 
     def schedule(self, policy: str, program: str | None = None) -> Schedule:
-        """The proved schedule of a policy: of the training program, or of the one that is named. Raises KeyError."""
+        """The proved schedule of a policy, for the training program or the named one. Raises KeyError."""
         result = {r.policy: r for r in self.results}[policy]
         return result.schedule if program is None else result.arrangement.schedules[program]
 
     def explain(self, tell: Tell = silent) -> Refusal | None:
-        """Why the only policy was refused, and what would fit: each change is tried, which takes seconds.
+        """Explain why the only policy was refused, and find what would fit. Each change is tried, which takes seconds.
 
-        None if a budget refused nothing, or if there are several policies. The document has it then, too."""
+        Returns None if no budget was refused, or if there are several policies. Afterwards the document contains
+        the explanation, too."""
         error = self.results[0].refused if len(self.results) == 1 else None
         if error is None or not of_budget(error):
             return None
@@ -97,10 +98,10 @@ def plan(
     policies: their names; None: `policy`, else the solver file's, else the default
     batch:    the batch size to use instead of the net's
     gpu:      the GPU to simulate ("titan_x", "h200", "h200:fp32", or a FILE.yaml); None: plan for `device`
-    shape:    by top of a layer that gives data, in place of the data: {"data": (64, 1, 28, 28)}
+    shape:    shapes by top of a data layer, which replace its data: {"data": (64, 1, 28, 28)}
     keywords: how the net is run (`Given` in jobs/setting.py): budget="64MiB", device="cpu", format="float16", ...
 
-    A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
+    A policy that cannot keep the budget has a row, too: its `fits` is false, and `why` gives the reason.
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
     job = read(net, given, batch, gpu, ignore_unknown, shapes=shape or {})

@@ -60,11 +60,11 @@ def search(
     """Find the largest size whose plan keeps the budget, for each policy.
 
     net:      a Net, a solver's parameters, a file, or the name of a model; for "depth" the name of a family ("resnet")
-    max:      what to make larger: the "batch", the "size" of images in pixels a side, the "tokens" of a sample, or the
+    max:      what to maximize: the "batch", the "size" of images in pixels per side, the "tokens" per sample, or the
               "depth"
-    policies: their names; None: `policy`, else all of them and their variants
-    step:     try multiples of it only
-    seconds:  a time limit per policy, after which no further size is tried
+    policies: their names; None: `policy`, else all policies and their variants
+    step:     try only multiples of this number
+    seconds:  time limit per policy, after which no further size is tried
     keywords: as of `minidnn.plan`
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.

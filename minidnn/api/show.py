@@ -39,11 +39,11 @@ def show(
     net:    a Net, a solver's parameters, a file, or the name of a model
     phase:  "TRAIN" or "TEST"
     batch:  the batch size to use instead of the net's
-    seq:    tokens of a sample, instead of the net's
+    seq:    tokens per sample, instead of the net's
     format: the number format of its feature maps
-    shape:  by top of a layer that gives data, in place of the data: {"data": (64, 1, 28, 28)}
+    shape:  shapes by top of a data layer, which replace its data: {"data": (64, 1, 28, 28)}
 
-    Raises NoSuchModel, InvalidFile and InvalidInput. Data need not be there.
+    Raises NoSuchModel, InvalidFile and InvalidInput. The data need not be present.
     """
     nets = understood(net, batch, ignore_unknown, simulated=True, shapes=shape or {})
     return of(nets.with_tokens(seq), phase, format)

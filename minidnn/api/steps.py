@@ -52,7 +52,7 @@ class Steps(Sequence[Step]):
 
     @classmethod
     def check(cls, path: str | Path, option: str = "save", *suffixes: str) -> None:
-        """Raise InvalidInput if `save` cannot write this file. Ask before a long run."""
+        """Raise InvalidInput if `save` cannot write this file. Call it before a long run."""
         if problem := unwritable(Path(path), *(suffixes or (*cls.traces, *cls.maps))):
             raise InvalidInput(f"{option} {path}: {problem}")
         if Path(path).suffix == ".png":

@@ -73,7 +73,7 @@ def time(
     """Run a net and measure the seconds of each layer; with `gpu`, simulate it.
 
     net:        a Net, a solver's parameters, a file, or the name of a model
-    iterations: steps that are timed, after one that is not; None: 10
+    iterations: steps to time, after one step to warm up; None: 10
     keywords:   as of `minidnn.plan`
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile, InvalidInput, and BudgetError if the policy cannot keep the budget.
@@ -121,7 +121,8 @@ def algorithms(
     ignore_unknown: bool = False,
     **given: Unpack[Given],
 ) -> AlgorithmTimes:
-    """Measure each convolution pass by each of its algorithms, as far as `minidnn profile` has not; or by a profile.
+    """List the time of each convolution pass with each of its algorithms, measured here or, with `gpu`, from a
+    profile. Measurements of `minidnn profile` are used again.
 
     The arguments and errors are those of `minidnn.time`."""
     return algorithms_of(read(net, given, batch, gpu, ignore_unknown))

@@ -55,7 +55,7 @@ class Tuning(Answer[Document, TuneRow]):
 
     @property
     def best(self) -> TuneRow | None:
-        """The batch of the highest throughput; None: no batch fits."""
+        """The batch size with the highest throughput; None if no batch size fits."""
         return next((row for row in self.rows if row.batch == self.document.best), None)
 
     def remarks(self) -> list[str]:
@@ -80,13 +80,13 @@ def tune(
     ignore_unknown: bool = False,
     **given: Unpack[Given],
 ) -> Tuning:
-    """Find the batch of the highest throughput under a budget, and solver fields to match.
+    """Find the batch size with the highest throughput under a budget, and solver fields to match.
 
-    net:      a Net, a solver's parameters, a file, or the name of a model; the search begins at its batch
-    grid:     find batches to within so many samples; None: an eighth of them
-    samples:  those of an epoch; None: as many as the data has, ImageNet's if it is synthetic
-    measure:  whether to measure the ops at the batches that were found, and to run these
-    counts:   numbers of ranks: with `ranks`, the best batch is planned on each of these, too
+    net:      a Net, a solver's parameters, a file, or the name of a model; the search starts at its batch size
+    grid:     find batch sizes to within this many samples; None: an eighth of the batch size
+    samples:  samples per epoch; None: those of the data, or ImageNet's for synthetic data
+    measure:  whether to measure the ops at the batch sizes that were found, and to run them
+    counts:   numbers of ranks: with `ranks`, the best batch size is also planned on each of these
     keywords: as of `minidnn.plan`
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.

@@ -53,9 +53,10 @@ from minidnn.schema.sources import TOKENS
 
 
 class Net:
-    """A network. Make it by `Net.from_file(path)`, or by a subclass whose `define` calls layers (nets/define.py).
+    """A network. Create one with `Net.from_file(path)`, or with a subclass whose `define` calls layers
+    (nets/define.py).
 
-    Nets are equal if their layers and fields are."""
+    Two nets are equal if their layers and fields are equal."""
 
     name: str | None = None  # a subclass may set these three; its name is the class's by default
     force_backward: bool = False  # whether gradients of the data are computed, too
@@ -66,8 +67,8 @@ class Net:
     _remarks: tuple[str, ...] = ()
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
-        """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
-        gives. Raises as `from_file`, and TypeError if there is no `define`."""
+        """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes of
+        the net. Raises the errors of `from_file`, and TypeError if there is no `define`."""
         define = getattr(self, "define", None)
         if define is None:
             raise TypeError("a Net comes from Net.from_file(path), or from a subclass that has a method `define`")
@@ -84,9 +85,9 @@ class Net:
 
     @classmethod
     def from_file(cls, path: str | Path, batch: int | None = None, dropped: list[str] | None = None) -> Net:
-        """The net of a file, YAML or, with the suffix .prototxt, Caffe's. `batch` replaces its batch sizes.
+        """Read a net from a file: YAML or, with the suffix .prototxt, Caffe's format. `batch` replaces its batch sizes.
 
-        dropped: gets the places of unknown fields, which then are ignored; None: they are errors
+        dropped: collects the places of unknown fields, which are then ignored; None: unknown fields are errors
 
         Raises InvalidFile with every error and its place, and ShapeError for a layer that cannot take its bottoms, in
         either phase."""
@@ -94,17 +95,18 @@ class Net:
 
     @classmethod
     def from_text(cls, text: str, batch: int | None = None, source: str = "net.yaml") -> Net:
-        """The net of a file's text; `source` is its name in errors, with its suffix. Raises as `from_file`."""
+        """Read a net from the text of a file; `source` names the file, with its suffix, in errors. Raises the errors
+        of `from_file`."""
         return Net._of(check_net(parse(text, source), LAYERS), batch)
 
     @classmethod
     def from_parameter(cls, parameter: NetParameter, batch: int | None = None) -> Net:
-        """The net of a message, such as a solver's `net_param`. Raises as `from_file`."""
+        """Make a net from a message, such as a solver's `net_param`. Raises the errors of `from_file`."""
         return Net._of(check_net(Document(_file(parameter)), LAYERS), batch)
 
     @classmethod
     def from_document(cls, document: Document, at: tuple[str | int, ...] = (), batch: int | None = None) -> Net:
-        """The net in a field of a file, such as a solver's `net_param`. Raises as `from_file`."""
+        """Make a net from a field of a file, such as a solver's `net_param`. Raises the errors of `from_file`."""
         return Net._of(check_net(document, LAYERS, at), batch)
 
     @staticmethod
@@ -133,7 +135,7 @@ class Net:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of how the net was read: what fields of its file mean here, and what was added."""
+        """Remarks on how the net was read: the meaning of some fields of its file, and what was added."""
         return tuple(dict.fromkeys((*self._checked.document.notes, *self._remarks)))
 
     # ---- as a value
@@ -156,9 +158,10 @@ class Net:
         return self._changed(self.parameter, batch)
 
     def with_images(self, side: int) -> Net:
-        """This net with square images of `side` pixels a side from each Data and Input layer.
+        """This net with square images of `side` by `side` pixels from each Data and Input layer.
 
-        The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
+        The images of Data layers are then synthetic (data/synthetic.py). Raises InvalidFile if no layer gives
+        images."""
         return self._changed(_with_images(self.parameter, side))
 
     def with_layers(self, layers: Sequence[LayerParameter]) -> Net:
@@ -187,8 +190,8 @@ class Net:
         return (self._changed(parameter), replaced) if replaced else (self, {})
 
     def with_shapes(self, shapes: Mapping[str, Shape], batch: int | None = None) -> Net:
-        """This net with inputs of these shapes, by top, in the place of the layers that give data; `batch` goes before
-        the shapes' own. Tops that no such layer has are passed over."""
+        """This net with inputs of these shapes, by top, in place of its data layers; `batch` overrides the batch
+        sizes of the shapes. Tops of other layers are ignored."""
         return self._changed(dataless.with_shapes(self.parameter, shapes, batch))
 
     def remedies(self) -> Iterator[tuple[str, str]]:
@@ -200,16 +203,17 @@ class Net:
         return self._changed(self.parameter.model_copy(update={"state": state}))
 
     def with_weights(self, weights: Mapping[str, np.ndarray], file: str = "", notes: Sequence[str] = ()) -> Net:
-        """This net, which begins with these values, "<layer>/<blob>" -> those of a blob; a file of it lacks them.
+        """This net with these initial values, "<layer>/<blob>" -> those of a blob; a file of the net does not contain
+        them.
 
-        file: where they come from; notes: what else a user should know of the net"""
+        file: where they come from; notes: further remarks on the net"""
         net = self._changed(self.parameter)
         net.weights, net.weights_file, net._remarks = dict(weights), file, (*self._remarks, *notes)
         return net
 
     def with_loss(self) -> Net:
-        """This net with labels and a loss for its last output (nets/loss.py), unless it has a loss. Raises InvalidInput
-        if no output can have one, and if the net's file lacks what the net has in training."""
+        """This net with labels and a loss for its last output (nets/loss.py), unless it has a loss. Raises
+        InvalidInput if no output can have a loss, or if the net's file lacks parts that training needs."""
         graph = self.graph("TRAIN")
         if has_loss(graph):
             return self
@@ -225,15 +229,15 @@ class Net:
         return result
 
     def to_yaml(self) -> str:
-        """The text of a file that gives an equal net."""
+        """The text of a YAML file of an equal net."""
         return dump(_file(self.parameter))
 
     def to_prototxt(self) -> str:
-        """The text of a prototxt that gives an equal net."""
+        """The text of a prototxt of an equal net."""
         return prototext.dump(self.parameter)
 
     def to_python(self) -> str:
-        """The source of a class that gives an equal net."""
+        """The Python source of a class of an equal net."""
         from minidnn.nets.as_python import source
 
         return source(self.parameter)

@@ -107,16 +107,16 @@ def from_torch(
     trained: Callable[[str], bool] | None = None,
     notes: list[str] | None = None,
 ) -> TorchNet:
-    """The net of a module, which begins with the module's weights. The module stays as it is.
+    """Convert a PyTorch module to a net with the module's weights. The module is not changed.
 
-    example: samples as the module takes them, one tensor or a tuple; their shapes are those of the net
+    example: samples for the module, one tensor or a tuple; the net has their shapes
     loss:    append labels and a SoftmaxWithLoss to the first output; labels have the shape of the scores without the
-             classes
-    trained: a function that says whether to train the parameter of a name; default: those that require a gradient
-    notes:   gets a line for what was frozen; None: it is a warning
+             axis of classes
+    trained: a function from a parameter's name to whether it is trained; default: those that require a gradient
+    notes:   collects a line about what was frozen; None: it is a warning
 
-    Raises NoTorch without PyTorch, onnx or onnxscript, and InvalidModel for a module that PyTorch does not export, or
-    that minidnn has no layers for; the message names each node and the reason."""
+    Raises NoTorch without PyTorch, onnx or onnxscript, and InvalidModel if PyTorch cannot export the module, or if
+    minidnn has no layers for it; the message names each node and the reason."""
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
         raise InvalidInput(f"expected a torch.nn.Module, got {type(module).__name__}")

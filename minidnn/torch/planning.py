@@ -68,7 +68,7 @@ def frontier(
     gpu: str | None = None,
     **given: Unpack[Given],
 ) -> frontiers.Frontier:
-    """Time against bytes, from the least budget to all that a plan can use (`minidnn.frontier`)."""
+    """Step time against memory, from the smallest budget to the largest useful one (`minidnn.frontier`)."""
     job = TorchJob.of(Example.of(module, args, loss, optimizer), given, gpu, batch)
     return frontiers.of(job, plans.listed(policies), points, step)
 
@@ -83,7 +83,7 @@ def cards(
     batch: int | None = None,
     **given: Unpack[Given],
 ) -> all_cards.Cards:
-    """Which of the known GPUs is enough (`minidnn.cards`)."""
+    """Find which of the known GPUs has enough memory (`minidnn.cards`)."""
     job = TorchJob.of(Example.of(module, args, loss, optimizer), given, all_cards.ANY, batch)
     return all_cards.of(job, plans.listed(gpus) or None)
 
@@ -100,7 +100,7 @@ def search(
     gpu: str | None = None,
     **given: Unpack[Given],
 ) -> searches.Search:
-    """The largest batch that each policy places within a budget (`minidnn.search`)."""
+    """Find the largest batch that each policy fits in a budget (`minidnn.search`)."""
     job = TorchJob.of(Example.of(module, args, loss, optimizer), given, gpu)
     chosen = plans.listed(policies) or [job.setting.policy]
     return searches.of(job.name, lambda source: job, "batch", chosen, step, seconds)
@@ -119,7 +119,7 @@ def board(
     batch: int | None = None,
     **given: Unpack[Given],
 ) -> boards.Board:
-    """All policies on several GPUs within several budgets, with the gap to the bound (`minidnn.board`)."""
+    """Compare all policies on several GPUs and budgets, with the gap to the bound (`minidnn.board`)."""
     job = TorchJob.of(Example.of(module, args, loss, optimizer), given, all_cards.ANY, batch)
     return boards.of(
         [job.name], boards.budgets_of(budgets), plans.listed(gpus), plans.listed(policies), jobs, given,
@@ -138,6 +138,6 @@ def compare(
     gpu: str | None = None,
     **given: Unpack[Given],
 ) -> comparison.Comparison:
-    """Policies side by side, simulated (`minidnn.compare`)."""
+    """Compare simulated policies side by side (`minidnn.compare`)."""
     job = TorchJob.of(Example.of(module, args, loss, optimizer), given, gpu, batch)
     return comparison.of(job, plans.listed(policies))

@@ -55,7 +55,7 @@ MOST = 32  # plans of one step: a module that needs more changes all the time
 
 
 class Step:
-    """A module's step, which is called as the module is. `compile` makes it.
+    """A training step of a module, which is called like the module. `compile` makes it.
 
     plans: by key, in the order in which they were made
     """
@@ -168,7 +168,7 @@ class Step:
     # ---- in the module's place
 
     def install(self) -> Step:
-        """Let the module's own calls run this step, for loops that call the module themselves. `remove` ends that."""
+        """Make calls of the module run this step, for loops that call the module themselves. `remove` undoes this."""
         if not self._installed:
             original = self.module.forward
 
@@ -182,7 +182,7 @@ class Step:
         return self
 
     def remove(self) -> None:
-        """Give the module its own forward pass back."""
+        """Restore the module's own forward pass."""
         if self._installed:
             del self.module.__dict__["forward"]
             self._installed = False
@@ -219,22 +219,22 @@ def compile(
     state: str = "device",
     cuda_graph: bool = False,
 ) -> Step:
-    """A training step of a module within a budget of bytes.
+    """Compile a training step of a module that keeps a memory budget.
 
-    args, kwargs: those of a step, to plan for now; None: the first step's are planned for when it comes
-    loss:     computes the loss from what the module returns and the last of `args`, the target, which the module does
-              not get; None: the module itself returns the loss, alone or as result["loss"]
-    budget:   device bytes, such as "6GiB": of parameters, buffers, gradients, the batch, and all that a step makes; or
-              "60%" of those that a training step makes if all is kept until its last use. None: no limit
+    args, kwargs: arguments of a step, to plan for now; None: plan when the first step comes
+    loss:     computes the loss from the module's result and the target, which is the last of `args` and is not passed
+              to the module; None: the module returns the loss itself, alone or as result["loss"]
+    budget:   device bytes, such as "6GiB", for parameters, buffers, gradients, the batch, and all tensors of a step;
+              or "60%" of the bytes of a step that keeps each tensor until its last use. None: no limit
     policy:   default: "best" with a budget, else "liveness"
     host_budget, host_ring, disk, effort: as in `minidnn.plan`
-    optimizer: whose state counts in the budget, and whose own step keeps it, too; without it, only `step(...)` and
-              loss.backward() keep the budget
-    state:    "host": the optimizer's state is there from one of its steps to the next
-    cuda_graph: replay the step as two CUDA graphs where it can be; gradients then lie where those of the step before
-              lay, and `why_no_graph` of a plan says why there is none
+    optimizer: the optimizer, whose state counts in the budget, and whose step keeps the budget, too; without it, only
+               `step(...)` and loss.backward() keep the budget
+    state:    "host": keep the optimizer's state on the host between its steps
+    cuda_graph: replay the step as two CUDA graphs where possible; gradients then keep their addresses from step to
+                step, and `why_no_graph` of a plan gives the reason if there is no graph
 
-    Raises InvalidInput where the module cannot be planned, and BudgetError where no plan keeps the budget.
+    Raises InvalidInput if the module cannot be planned, and BudgetError if no plan keeps the budget.
     """
     share = None
     if isinstance(budget, str) and budget.strip().endswith("%"):

@@ -59,7 +59,7 @@ class Loaded:
 
 
 class Session:
-    """A net on a device, ready to run: `params` has its live parameters, `forward` runs it on samples.
+    """A net on a device, ready to run: `params` holds its live parameters, and `forward` runs it on samples.
 
     Use it in a `with` statement, or call `close` at the end."""
 
@@ -77,17 +77,17 @@ class Session:
     ) -> None:
         """Plan the net's programs, prove the plans and load them on the device.
 
-        net:      a Net, a file, or the name of a model; or a Job, which says the rest, too
-        train:    how a step updates the weights; without it the TRAIN program ends with the gradients
+        net:      a Net, a file, or the name of a model; or a Job, which contains the other arguments, too
+        train:    how a step updates the weights; without it, the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
-        tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
+        tests:    the nets of phase TEST, if they differ from `net`; the program of the second one is TEST1
         fed:      whether Feeds write the inputs; then those of training may be double-buffered (Setting.early)
         test_loss: whether programs of phase TEST compute the objective, too
-        setting:  how the net is run, as one value; or say it by keywords (`Given` in jobs/setting.py)
+        setting:  how the net is run, as one value; or use keywords (`Given` in jobs/setting.py)
 
-        Raises BudgetError before anything is allocated if the policy cannot keep the budget. Raises RamError if the run
-        would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
-        memory facts that are for planning only.
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget. Raises RamError if the
+        run would take more memory than this machine has, or than the setting allows. Raises InvalidInput for memory
+        facts that are for planning only.
         """
         if isinstance(net, Job):
             job = net
@@ -158,7 +158,7 @@ class Session:
 
     @property
     def refusals(self) -> list[str]:
-        """A sentence for each algorithm that the device refused to run for this net: why, and what runs instead."""
+        """A sentence for each algorithm that the device refused for this net: the reason, and what runs instead."""
         return refusals(self.device, self.arrangement)
 
     def step(self, program: str, **how: Any) -> Trace | None:
@@ -182,7 +182,7 @@ class Session:
         return {name: values.whole() for name, values in self.weight_rows().items()}
 
     def weight_rows(self) -> dict[str, Rows]:
-        """Like `weights`, but nothing is copied before it is asked for."""
+        """Like `weights`, but each value is copied only when it is read."""
         return {saved_name(t): rows for t, rows in self.parameter_rows().items()}
 
     def parameter_rows(self) -> dict[Tensor, Rows]:
@@ -194,7 +194,7 @@ class Session:
         return {name: values.whole() for name, values in self.state_rows().items()}
 
     def state_rows(self) -> dict[str, Rows]:
-        """Like `state`, but nothing is copied before it is asked for."""
+        """Like `state`, but each value is copied only when it is read."""
         result = {}
         for t in self._state:
             whole = self._wholes.get(t)
@@ -213,15 +213,15 @@ class Session:
         return result
 
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
-        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
-        blob may be a number.
+        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers with these names. As in
+        Caffe, a blob may be a number.
 
         A parameter that layers share may have the name of any of them, or several with equal values, as in Caffe's
         files.
 
-        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, if two
-        layers that share a parameter are given different values, or, with `complete`, if a weight is missing. Raises
-        SnapshotError for a file that cannot be read. After these the net has the weights that it had before.
+        Raises WeightsError if a shape differs, if a value is not a finite floating-point number, if no name matches,
+        if two layers that share a parameter get different values, or, with `complete`, if a weight is missing. Raises
+        SnapshotError for a file that cannot be read. After an error the net keeps the weights that it had before.
         """
         if not isinstance(weights, Mapping):
             try:
@@ -249,7 +249,8 @@ class Session:
         return Loaded(tuple(given), tuple(sorted(missing)), tuple(sorted(unused)))
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
-        """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
+        """Load the weights and the state of a snapshot. Raises WeightsError if it belongs to another net or
+        optimizer."""
         ours = by_name(weights, self.params.shapes)
         if unused := ours.keys() - self.params.names.keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
@@ -312,7 +313,7 @@ class Session:
         return self.machine.read(tensor, program).tolist()
 
     def read(self, blob: str, phase: str = "TRAIN") -> np.ndarray:
-        """A copy of a blob as the last step of that phase left it; 16-bit values come as float32.
+        """A copy of a blob as the last step of that phase left it; 16-bit values are converted to float32.
 
         Raises InvalidInput unless the blob is an output or is named in `keep`."""
         result = last(self.graphs[phase], blob)
@@ -327,9 +328,9 @@ class Session:
 
         inputs: an array per input blob, by its name; or one array if the outputs depend on one input
 
-        No labels and no targets are needed: losses and accuracies are left out, but the scores that they compare are
-        returned. Raises InvalidInput if inputs are missing or have wrong shapes, if there is no TEST program, or if no
-        output has a value per sample.
+        Neither labels nor targets are needed: losses and accuracies are left out, and the scores that they compare
+        are returned. Raises InvalidInput if inputs are missing or have wrong shapes, if there is no TEST program, or
+        if no output has a value per sample.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
@@ -337,7 +338,7 @@ class Session:
         return forward(self.machine, self.graphs["TEST"], self.programs["TEST"], inputs, self.setting.seed)
 
     def close(self) -> None:
-        """Stop the machine and give the device's memory back. Parameters stay readable."""
+        """Stop the machine and free the device's memory. Parameters stay readable."""
         self._closed = True
         self.machine.close()
 

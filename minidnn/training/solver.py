@@ -69,16 +69,16 @@ class Solver:
 
     solver:   a solver file, its parameters, or a Net (then give the solver fields as keywords: base_lr=0.01, ...)
     batch:    the batch size to use instead of the net's; then a test shows every sample once
-    data:     for a net whose inputs are Input or MemoryData layers: arrays (x, y), or a dict with one for each input; a
+    data:     for a net with Input or MemoryData layers: arrays (x, y), or a dict with an array for each input; a
               sequence or an iterable of samples (image, label), such as a PyTorch Dataset or one of Hugging Face's
               datasets; or a source as a Data layer names it, such as "folder:photos" (training/given.py);
               test_data: the same for its TEST phase
-    weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
-    resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
+    weights:  a file, or arrays by "<layer>/<blob>", from which weights are loaded by layer name (fine-tuning)
+    resume:   a snapshot to continue from, or "latest" for the newest valid snapshot of snapshot_prefix, if there is one
     setting:  how the net is run, as one value
-    ignore_unknown: whether unknown fields of files are ignored, and named in `notes`, and are no errors
+    ignore_unknown: whether unknown fields of files are ignored, and listed in `notes`, instead of being errors
     loss:     whether a net that has no loss gets one (nets/loss.py)
-    keywords: how the net is run (`Given` in jobs/setting.py), and solver fields, which overrule those of the file:
+    keywords: how the net is run (`Given` in jobs/setting.py), and solver fields, which override those of the file:
               max_iter=100, ...
     """
 
@@ -195,7 +195,7 @@ class Solver:
 
     @property
     def arrangement(self) -> Arrangement:
-        """The proved schedules of the programs, and the bytes that they need."""
+        """The proved schedules of the programs, and the memory that they need."""
         return self.session.arrangement
 
     @property
@@ -215,12 +215,12 @@ class Solver:
 
     @property
     def best(self) -> Best | None:
-        """The best test so far, with keep_best."""
+        """The best test so far, if keep_best is set."""
         return self._keeping.best
 
     @property
     def unsaved(self) -> bool:
-        """Whether no snapshot has this iteration yet, and there is a snapshot_prefix to save one."""
+        """Whether this iteration has no snapshot yet, and there is a snapshot_prefix for one."""
         return bool(self.prefix) and self._saved != self.iteration
 
     @property
@@ -236,20 +236,20 @@ class Solver:
     # ---- training
 
     def solve(self, observe: Callable[[Event], object] = lambda event: None, epochs: int | None = None) -> Ended:
-        """Train to max_iter, with the tests and snapshots that the parameters ask for; call `observe` on each event.
+        """Train to max_iter, with the tests and snapshots of the solver's parameters; call `observe` on each event.
 
-        epochs: train to so many epochs, counted from the first iteration, instead of to max_iter
+        epochs: train to this many epochs, counted from the first iteration, instead of to max_iter
 
-        Raises Diverged, SaveError, LogError, and InvalidInput if there is neither max_iter nor epochs."""
+        Raises Diverged, SaveError, LogError, and InvalidInput if neither max_iter nor epochs is given."""
         for event in self.run(epochs):
             observe(event)
         assert isinstance(event, Ended)
         return event
 
     def run(self, epochs: int | None = None) -> Iterator[Event]:
-        """Like `solve`, but yields the events, once they are in the logs (`log`, `tensorboard`).
+        """Like `solve`, but yield each event, after it is in the logs (`log`, `tensorboard`).
 
-        Ctrl-C and SIGTERM end the run after the present step, with a snapshot; SIGHUP asks for one
+        Ctrl-C and SIGTERM end the run after the current step, with a snapshot; SIGHUP takes a snapshot
         (training/interrupt.py)."""
         if epochs is not None:
             self.parameters = until(self.parameters, epochs, self.epoch)
@@ -337,7 +337,7 @@ class Solver:
             yield Saved(self.iteration, self._saving.write(self.prefix, self._now(), best=True), best)
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
-        """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
+        """Train n iterations without tests and snapshots; return the event of the last one. Raises Diverged.
 
         trace: time every instruction of the last iteration's TRAIN program"""
         for k in range(n):
@@ -417,11 +417,12 @@ class Solver:
             self._between = all(p.learnable or p.constant for p in every)
 
     def test(self, batches: int | None = None, net: int = 0, confusion: bool = False) -> Tested | None:
-        """Run a TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.
+        """Run a TEST net over its data, starting from the first sample; return None if Ctrl-C interrupts it. Raises
+        Diverged.
 
-        batches: how many; None: test_iter of the solver file, or else enough to show every sample
+        batches: the number of batches; None: test_iter of the solver file, or else enough to show every sample
         net:     the net's number among the test nets
-        confusion: count which classes are taken for which, too (training/confusion.py)"""
+        confusion: also count which classes are mistaken for which (training/confusion.py)"""
         name = f"TEST{net or ''}"
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
@@ -435,8 +436,8 @@ class Solver:
         return evaluate(self.session, self.feeds[name], batches, self.iteration, stopped, name, confusion)
 
     def save(self, prefix: str | Path | None = None) -> Saved:
-        """Write a snapshot. Raises SaveError if that fails, and Diverged if a weight is not finite. Earlier snapshots
-        stay intact."""
+        """Write a snapshot. Raises SaveError if writing fails, and Diverged if a weight is not finite. Earlier
+        snapshots stay intact."""
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
@@ -450,7 +451,7 @@ class Solver:
         return self._saving.now(self.iteration, self.position, self._losses[-1] if self._losses else math.nan, best)
 
     def close(self) -> None:
-        """End the threads of the loaders, the machine and the engine that was made here, and give the memory back."""
+        """End the threads of the loaders, the machine and the engine that this solver started, and free the memory."""
         self._closing.close()
 
     def __enter__(self) -> Solver:

@@ -115,11 +115,11 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
 
 
 def load(source: str | Path, batch: int | None = None) -> Net:
-    """The net of a file of any form (files.py), or of a name: a file in models/ ("digits_lenet") or a net made here
-    ("resnet1001").
+    """Read a net from a file of any form (files.py), or make it by its name: a file in models/ ("digits_lenet") or a
+    built-in net ("resnet1001").
 
-    `batch` replaces the net's batch sizes. Raises NoSuchModel, which suggests a similar name, and InvalidFile with
-    every error of a file.
+    `batch` replaces the net's batch sizes. Raises NoSuchModel, which suggests a similar name, and InvalidFile, which
+    lists every error of a file.
     """
     result = find(source, batch)
     if isinstance(result, Net):

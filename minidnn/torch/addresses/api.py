@@ -16,13 +16,13 @@ _installed: list[Library] = []
 
 
 def planned_addresses() -> None:
-    """Let steps on a GPU use planned addresses, so that the bytes reserved there are the planned ones.
+    """Let steps on a GPU use planned addresses, so that the reserved bytes are the planned bytes.
 
-    Call it before anything uses CUDA. Without it PyTorch's caching allocator chooses the addresses: the bytes in use
-    are those of the plan, and what it reserves may be more. With it `torch.cuda.memory_stats` and what stands on it do
-    not work; `minidnn.torch.reserved()` tells the bytes.
+    Call it before anything uses CUDA. Without it, PyTorch's caching allocator chooses the addresses: the bytes in use
+    are those of the plan, but the allocator may reserve more. With it, `torch.cuda.memory_stats` and functions based
+    on it do not work; `minidnn.torch.reserved()` returns the bytes.
 
-    Raises InvalidInput where CUDA is in use already, and Failed where the allocator cannot be had. No GPU has run this
+    Raises InvalidInput if CUDA is in use already, and Failed if the allocator is not available. No GPU has run this
     yet.
     """
     if _installed:
@@ -57,7 +57,8 @@ def installed() -> Library | None:
 
 
 def reserved() -> Bytes:
-    """Bytes of the GPU: reserved and in use, now and at most. Raises InvalidInput without planned addresses."""
+    """The reserved bytes and the bytes in use of the GPU, now and at the peak. Raises InvalidInput without planned
+    addresses."""
     own: Any = installed()
     if own is None:
         raise InvalidInput(
