@@ -72,7 +72,7 @@ def policies(width: int, indent: str) -> str:
 def default_policy() -> str:
     from minidnn.memory.policies import BUDGETED, DEFAULT
 
-    return f"{DEFAULT}, and with a budget {BUDGETED}"
+    return f"{DEFAULT}, or {BUDGETED} with a budget"
 
 
 def gpus() -> str:

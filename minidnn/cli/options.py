@@ -47,7 +47,7 @@ OWN: dict[str, tuple[Option, ...]] = {
     "ranks": (
         Option(
             "gpu", "simulate a GPU instead of running: rtx3060, h100 or another of {gpus} profiles (`minidnn "
-            "devices` lists them); `here` for this machine's; or a FILE.yaml", "text", "NAME",
+            "devices` lists them); `here` for this machine's GPU; or a FILE.yaml", "text", "NAME",
         ),
     ),
     "link": (

@@ -58,16 +58,16 @@ OPTIONS = (
         help="; docs/policies.md explains them (default: the file's, or {default_policy})",
     ),
     Option(
-        "budget", "the bytes that the arena on the device may take", "bytes", group=MEMORY, python=SIZE,
+        "budget", "the device memory that the arena may take", "bytes", group=MEMORY, python=SIZE,
         help=", such as 12GB (decimal) or 12GiB (binary); --ram limits the whole process",
     ),
     Option(
-        "host_budget", "the bytes of host memory that offloaded tensors may take", "bytes", group=MEMORY, python=SIZE,
+        "host_budget", "the host memory that offloaded tensors may take", "bytes", group=MEMORY, python=SIZE,
         help=" (default: this machine's memory; with --gpu, {host})",
     ),
     Option(
-        "ram", "the bytes of this machine's memory that the whole process may take, with everything counted: the net "
-        "is planned to fit, or refused before it starts (default: all memory)", "bytes", group=MEMORY, python=SIZE,
+        "ram", "the memory of this machine that the whole process may take, with everything counted: the net is "
+        "planned to fit, or refused before it starts (default: all of it)", "bytes", group=MEMORY, python=SIZE,
     ),
     Option(
         "host_ring", "size of a pinned host buffer, through which offloaded tensors go to ordinary memory (default: "

@@ -53,14 +53,14 @@ def test_policies_have_a_line_each(printed, verb, flag):
     for name in policies.names():
         does = policies.summary(name)
         assert does and [line.split(maxsplit=1) for line in lines].count([name, does]) == 1, name
-    default = f"(default: the file's, or {policies.DEFAULT}, and with a budget {policies.BUDGETED})"
+    default = f"(default: the file's, or {policies.DEFAULT}, or {policies.BUDGETED} with a budget)"
     assert flag == "--policies" or option(text, flag).endswith(default)
 
 
 @pytest.mark.parametrize(
     "verb, default",
     [
-        ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or best"),
+        ("train", "the file's, or liveness, or best with a budget"), ("tune", "the file's, or best"),
         ("search", "every policy and every variant"),
     ],
 )  # fmt: skip
