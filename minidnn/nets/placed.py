@@ -104,7 +104,7 @@ def _layers(node: Node, data: str, window: int, count: int) -> Sequence[LayerPar
     if node.tops[0].name == data and node.layer.inputs:
         return [fed(spec.name, data, count)]
     if any(b.tensor.shape[:2] != (1, window) for b in (*node.bottoms, *node.tops)):
-        raise Mixing(f"{_named(node)}: its bottoms and tops are no (N, T, ...) of tokens")
+        raise Mixing(f"{_named(node)}: its bottoms and tops are not (N, T, ...) of tokens")
     if kind == "Embed":
         return [spec] if count > 1 else _one_row(spec)
     if kind in PLACED and PLACED[kind](node):

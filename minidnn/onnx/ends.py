@@ -60,7 +60,7 @@ def inputs(reader: Reader, graph: Any, source: str, given: Given, lost: set[str]
 def _shape(value: Any, given: Given) -> Shape:
     """The shape of an input. Raises Refused if a length is missing, or is another than the file's."""
     if not value.type.HasField("tensor_type"):
-        raise Refused("it is no tensor")
+        raise Refused("it is not a tensor")
     dims = list(value.type.tensor_type.shape.dim)
     wanted = given.shapes.get(value.name)
     if wanted is not None and len(wanted) != len(dims):

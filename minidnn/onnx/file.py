@@ -51,7 +51,7 @@ def load(path: str | Path) -> tuple[Any, dict[str, np.ndarray]]:
             result = beside.take(model)
         _check(model)
     except Refused as reason:
-        raise InvalidModel(f"{path}: no valid ONNX model: {reason}") from reason
+        raise InvalidModel(f"{path}: not a valid ONNX model: {reason}") from reason
     return model, result
 
 
@@ -94,7 +94,7 @@ def _check_texts(message: Any) -> None:
             elif field.type == field.TYPE_STRING:
                 for text in [value] if isinstance(value, str | bytes) else value:
                     if isinstance(text, bytes):
-                        raise Refused(f"its {field.name} {text[:60]!r} is no text in UTF-8")
+                        raise Refused(f"its {field.name} {text[:60]!r} is not UTF-8 text")
 
 
 def _check(model: Any) -> None:
@@ -211,7 +211,7 @@ class Beside:
                 self.files[location] = _opened(path)
             except OSError as error:
                 what = f"its data lie in {str(self.folder / location)!r}: {error.strerror}"
-                raise Refused(f"{what}; that file belongs beside the model") from error
+                raise Refused(f"{what}; that file belongs next to the model") from error
         return self.files[location]
 
 
@@ -220,7 +220,7 @@ def _number(said: dict[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise Refused(f"the {name} of its data is {text!r}, which is no number of bytes")
+        raise Refused(f"the {name} of its data is {text!r}, which is not a number of bytes")
     return int(text)
 
 

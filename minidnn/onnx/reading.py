@@ -89,7 +89,7 @@ def from_model(model: Any, source: str, given: Given, loss: bool = False) -> Rea
     flaws = [*([f"{lost}; {remedy(model)}"] if lost else []), *origins.unlike]
     if flaws and loss:
         raise InvalidModel(*(f"{source}: {flaw}" for flaw in flaws))
-    notes += [f"{source}: not to be trained: {flaw}" for flaw in flaws]
+    notes += [f"{source}: it cannot be trained: {flaw}" for flaw in flaws]
     if not given.whole and exported_for_inference(result, model):
         notes.append(
             f"{source}: it was exported for inference, so that it has no Dropout even if the module has; "
@@ -181,7 +181,7 @@ def _one(reader: Reader, node: Node, cells: Collection[str], budget: Budget) -> 
     if node.proto.domain not in ("", "ai.onnx"):
         raise Refused(f"operators of the domain {node.proto.domain!r} are not ONNX's own")
     if node.type in RANDOM:
-        raise Refused("it draws random numbers anew for each run; of what does so, minidnn has Dropout alone")
+        raise Refused("it draws new random numbers in each run, and minidnn's only random layer is Dropout")
     if node.type == "Shape" and node.inputs[0] not in reader.constants:
         shape = reader.shape(node.inputs[0])[node.get("start", 0) : node.get("end")]
         reader.constants[node.outputs[0]] = np.array(shape, np.int64)
@@ -196,9 +196,7 @@ def _one(reader: Reader, node: Node, cells: Collection[str], budget: Budget) -> 
         add_layers(reader, node)
         if node.overlooked:
             said = ", ".join(f"{k} = {node.attributes[k]}" for k in node.overlooked)
-            raise Refused(
-                f"minidnn knows no meaning of {said} there; leave it out, or convert the model to a newer opset"
-            )
+            raise Refused(f"minidnn does not know {said} there; leave it out, or convert the model to a newer opset")
 
 
 def _read(graph: Any) -> set[str]:

@@ -76,7 +76,7 @@ class _Scripted:
             return True
         if operators & {"Conv", "ConvTranspose"}:
             if any(k == 1 for _, k in self.readers[name]):
-                what = f"the weight of {self.readers[name][0][0].name!r}, as it does with a BatchNorm behind it"
+                what = f"the weight of {self.readers[name][0][0].name!r}, as it does with a BatchNorm after it"
                 self.result.problems.append(f"the exporter has changed {what}")
         elif numbers.size > 1:
             self.result.problems.append(f"the exporter has computed the constant {name!r} from a parameter or a buffer")

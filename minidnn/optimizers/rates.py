@@ -49,6 +49,6 @@ def learning_rate(p: SolverParameter, iteration: int) -> float:
         rate = math.nan
     if isinstance(rate, complex) or not abs(rate) <= _LARGEST:
         given = ", ".join(f"{name} {getattr(p, name)}" for name in ("base_lr", "gamma", "power") if p.has(name))
-        what = f"at iteration {iteration} {p.lr_policy} with {given} gives no rate that is a float32 number"
+        what = f"at iteration {iteration} {p.lr_policy} with {given} gives a rate that is not a float32 number"
         raise InvalidInput(f"{what}; smaller ones are needed, or fewer iterations")
     return rate

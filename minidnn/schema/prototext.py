@@ -248,11 +248,11 @@ class _Parser:
         if escape["octal"] or escape["hex"]:
             number = int(escape["octal"], 8) if escape["octal"] else int(escape["hex"], 16)
             if number > 255:
-                self.fail(at, f"the escape {quote(escape[0])} is no byte")
+                self.fail(at, f"the escape {quote(escape[0])} is not a byte")
             return bytes([number])
         number = int(escape["short"] or escape["long"], 16)
         if number > 0x10FFFF or 0xD800 <= number < 0xE000:
-            self.fail(at, f"the escape {quote(escape[0])} is no character")
+            self.fail(at, f"the escape {quote(escape[0])} is not a character")
         return chr(number).encode()
 
 

@@ -118,11 +118,11 @@ class Reader:
             try:
                 return [self._near(begin, end - begin).decode("utf-8")]
             except UnicodeDecodeError:
-                raise self._bad(f"at byte {begin}, {field.name} is no UTF-8 text") from None
+                raise self._bad(f"at byte {begin}, {field.name} is not UTF-8 text") from None
         if field.kind == "float":
             raw = self._near(begin, end - begin)
             if len(raw) % 4:
-                raise self._bad(f"at byte {begin}, {field.name} has {len(raw)} bytes, which are no whole numbers")
+                raise self._bad(f"at byte {begin}, {field.name} has {len(raw)} bytes, which are not whole numbers")
             self._count(len(raw) // 4)
             return [_shortest(raw[i : i + 4]) for i in range(0, len(raw), 4)]
         result = []

@@ -132,7 +132,7 @@ def family(word: str) -> str:
     name = re.sub(r"-?\d*$", "", word.lower())
     if name not in DEPTHS:
         hint, there = near(name, DEPTHS), ", ".join(DEPTHS)
-        raise NoSuchModel(f"{word} is no family of nets whose depth is free{hint}; there are {there}")
+        raise NoSuchModel(f"{word} is not a family of nets with a free depth{hint}; there are {there}")
     return name
 
 

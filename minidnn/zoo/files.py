@@ -98,8 +98,8 @@ def _chosen(path: Path, module: ModuleType, name: str | None) -> type[Net] | Net
             return known[name]  # type: ignore[no-any-return]
         if name in vars(module):
             own = vars(module)[name]
-            hint = ": one that makes a module of PyTorch takes --torch" if inspect.isfunction(own) else ""
-            raise InvalidInput(f"{path}:{name} is a {type(own).__name__}, and no minidnn.Net{hint}")
+            hint = ": a function that returns a PyTorch module needs --torch" if inspect.isfunction(own) else ""
+            raise InvalidInput(f"{path}:{name} is a {type(own).__name__}, not a minidnn.Net{hint}")
         what = f"; it has {', '.join(known)}" if known else ""
         raise InvalidInput(f"{path}: there is no net {name!r}{near(name, known)}{what}")
     own = {key: value for key, value in known.items() if _is_class(value) and value.__module__ == module.__name__}

@@ -89,7 +89,7 @@ class TestPython:
         assert "no net 'Dep' (did you mean 'Deep'?); it has Small, Deep, Fixed" in refusal(
             capsys, "plan", "nets.py:Dep"
         )
-        assert "nets.py:WIDTH is a int, and no minidnn.Net" in refusal(capsys, "plan", "nets.py:WIDTH")
+        assert "nets.py:WIDTH is a int, not a minidnn.Net" in refusal(capsys, "plan", "nets.py:WIDTH")
         assert "class Sized takes depth, width without a default" in refusal(capsys, "plan", "nets.py:Sized")
         assert "takes batch without a default: give one, or name it by --batch" in refusal(
             capsys, "plan", "nets.py:Batched"

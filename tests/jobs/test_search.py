@@ -301,7 +301,7 @@ def test_a_table_says_what_it_means(capsys):
     "argv, says",
     [
         (("cifar10_quick", "--max", "batch", "--batch", "3"), "leave out --batch"),
-        (("alexnet", "--max", "depth"), "no family of nets whose depth is free"),
+        (("alexnet", "--max", "depth"), "not a family of nets with a free depth"),
         (("superneuron_resnet", "--max", "depth"), "did you mean 'superneurons_resnet'"),
         (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
         (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),

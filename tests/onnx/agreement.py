@@ -76,7 +76,7 @@ def agreement(module: nn.Module, samples: tuple, classes: int | None, how: str) 
     reading = from_model(model, "module", Given(), loss=classes is not None)
     if classes is None:
         reading = _with_targets(reading)
-        lines = [line for line in reading.notes if "not to be trained" in line]
+        lines = [line for line in reading.notes if "it cannot be trained" in line]
         if lines:
             raise InvalidModel("\n".join(lines))
     module = undropped(module)

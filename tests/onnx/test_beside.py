@@ -112,7 +112,7 @@ REFUSED = [
     ("away/secret", {}, "a link out of the model's folder"),
     ("loop", {}, "symbolic links"),
     ("pipe", {}, "not a regular file"),
-    ("nothing.data", {}, "No such file or directory; that file belongs beside the model"),
+    ("nothing.data", {}, "No such file or directory; that file belongs next to the model"),
     ("x" * 300, {}, "File name too long"),
     ("m.onnx.data", {"offset": 1000}, "48 bytes at 1000 of 'm.onnx.data', which has 76"),
     ("m.onnx.data", {"offset": 64}, "48 bytes at 64 of 'm.onnx.data', which has 76: the file is truncated"),
@@ -120,7 +120,7 @@ REFUSED = [
     ("m.onnx.data", {"length": None}, "76 bytes at 0 of 'm.onnx.data', and its shape and type need 48"),
     ("m.onnx.data", {"offset": -1}, "the offset of its data is '-1'"),
     ("m.onnx.data", {"length": "4e1"}, "the length of its data is '4e1'"),
-    ("m.onnx.data", {"length": 10**30}, "which is no number of bytes"),
+    ("m.onnx.data", {"length": 10**30}, "which is not a number of bytes"),
 ]
 
 
@@ -133,7 +133,7 @@ def test_other_places_are_refused_by_name(tmp_path, where, more, reason):
     (path.parent / "loop").symlink_to("loop")
     (path.parent / "folder").mkdir()
     os.mkfifo(path.parent / "pipe")
-    with pytest.raises(InvalidModel, match="no valid ONNX model: tensor 'w': .*" + re.escape(reason)):
+    with pytest.raises(InvalidModel, match="not a valid ONNX model: tensor 'w': .*" + re.escape(reason)):
         read(path)
 
 

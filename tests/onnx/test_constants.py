@@ -138,7 +138,7 @@ WRONG = [
     ("Split", [np.ones(4), np.array([1, 1])], {}, "of an axis of 4"),
     ("RandomNormal", [], {"shape": [2]}, "are random"),
     ("Loop", [], {}, "without branches and loops"),
-    ("Det", [np.eye(2)], {}, "of which minidnn computes none by this operator"),
+    ("Det", [np.eye(2)], {}, "minidnn does not evaluate this operator on constants"),
 ]
 
 

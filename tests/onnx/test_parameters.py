@@ -106,7 +106,7 @@ def test_what_is_computed_from_parameters_is_computed_or_refused_by_name(tmp_pat
         read(path, trained=["w.weight"])
     nodes = [h.make_node("RandomUniformLike", ["c"], ["r"]), h.make_node("Mul", ["x", "r"], ["y"])]
     path = file(tmp_path, nodes, {"x": (1, [2, 4])}, {"c": numbers(4)}, [2, 4])
-    with pytest.raises(InvalidModel, match="RandomUniformLike: it draws random numbers anew for each run"):
+    with pytest.raises(InvalidModel, match="RandomUniformLike: it draws new random numbers in each run"):
         read(path)
 
 

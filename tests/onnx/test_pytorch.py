@@ -74,7 +74,7 @@ def test_a_folded_batch_norm_is_refused_for_training_and_said_otherwise(exported
     call = r"export it by torch\.onnx\.export\(model\.train\(\), samples, .*optimize=False\)"
     with pytest.raises(InvalidModel, match=rf"folded the BatchNorm 'stem\.1' into what is before it; {call}"):
         read(exported[2], batch=BATCH, loss=True)
-    with pytest.warns(UserWarning, match=rf"not to be trained: .*'stem\.1'.*{call}"):
+    with pytest.warns(UserWarning, match=rf"it cannot be trained: .*'stem\.1'.*{call}"):
         read(exported[2], batch=BATCH)
 
 

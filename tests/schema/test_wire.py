@@ -143,8 +143,8 @@ def test_a_datum_is_written_as_protobuf_writes_it(content):
         (head(1, 100) + b"abc", "at byte 2, name goes on for 97 bytes after its message's end"),
         (varint(1 << 3 | 3), "name has the wire type 3"),
         (varint(5 << 3 | 5) + b"ab", "force_backward goes on for 2 bytes"),
-        (sized(1, b"\xff\xfe"), "at byte 2, name is no UTF-8 text"),
-        (sized(100, sized(5, b"abc")), "loss_weight has 3 bytes, which are no whole numbers"),
+        (sized(1, b"\xff\xfe"), "at byte 2, name is not UTF-8 text"),
+        (sized(100, sized(5, b"abc")), "loss_weight has 3 bytes, which are not whole numbers"),
     ],
 )
 def test_bytes_that_are_no_message(raw, expected):

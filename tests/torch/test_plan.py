@@ -262,7 +262,7 @@ def test_options_that_a_module_has_no_use_for_are_refused(words, says, file, cap
 
 def test_without_torch_a_file_that_makes_a_module_is_told_from_a_net(file, capsys):
     assert main(["plan", f"{file}:make"]) == 2
-    assert "one that makes a module of PyTorch takes --torch" in capsys.readouterr().err
+    assert "a function that returns a PyTorch module needs --torch" in capsys.readouterr().err
 
 
 def test_values_of_python_are_checked():

@@ -28,11 +28,11 @@ PLACES: dict[str, tuple[int, ...]] = {
 WITHOUT = {
     **dict.fromkeys(
         ("If", "Loop", "Scan"),
-        "it holds graphs of its own, and minidnn reads one without branches and loops; export it with fixed shapes",
+        "it contains subgraphs, and minidnn reads graphs without branches and loops; export it with fixed shapes",
     ),
     **dict.fromkeys(
         ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"),
-        "its numbers are random, anew in each run, and minidnn's only random layer is Dropout",
+        "its numbers are random and new in each run, and minidnn's only random layer is Dropout",
     ),
 }
 LONGEST = 256  # entries; NumPy's arrays have 64 axes at most, and a Pad says two numbers for each
@@ -45,7 +45,7 @@ def fold(node: Node, inputs: Sequence[np.ndarray | None], budget: Budget) -> lis
     does not have so much."""
     if node.type not in FOLDED:
         raise Refused(
-            WITHOUT.get(node.type, "its inputs are constants, of which minidnn computes none by this operator")
+            WITHOUT.get(node.type, "its inputs are constants, and minidnn does not evaluate this operator on constants")
         )
     check_places(node, {name: x for name, x in zip(node.inputs, inputs, strict=False) if name and x is not None})
     call = Call(node, inputs, budget)

@@ -27,7 +27,7 @@ def constant(c: Call) -> np.ndarray:
     elif name in ("value_int", "value_ints"):
         result = np.array(value, np.int64)
     else:
-        raise Refused(f"its attribute {name} is no array of numbers")
+        raise Refused(f"its attribute {name} is not an array of numbers")
     c.spend(result.shape, result.dtype)
     return result
 

@@ -17,7 +17,7 @@ def attention(r: Reader, node: Node) -> None:
     if any(node.input(i) for i in range(4, 7)):
         raise Refused("it has keys and values of the past, or lengths of samples")
     if node.get("softcap", 0.0) or node.get("qk_matmul_output_mode", 0) or len([o for o in node.outputs if o]) > 1:
-        raise Refused("minidnn knows no softcap, and no output but the first")
+        raise Refused("minidnn has no softcap, and only the first output")
     given = [r.blob(x) for x in node.inputs[:3]]
     shapes, apart = [r.shapes[x] for x in given], len(r.shapes[given[0]]) == 4
     said = [node.get(n) for n in ("q_num_heads", "kv_num_heads", "kv_num_heads")]

@@ -42,7 +42,7 @@ def cast(r: Reader, node: Node) -> None:
 def dropout(r: Reader, node: Node) -> None:
     """Dropout: the identity in TEST, whatever the mode of the file."""
     if any(node.outputs[1:]):
-        raise Refused("its mask is no top of minidnn's Dropout")
+        raise Refused("minidnn's Dropout has no top for its mask")
     mode = r.known(node.input(2)) if node.input(2) else None
     if mode is not None and bool(mode):
         r.refuse_training()

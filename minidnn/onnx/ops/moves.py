@@ -311,7 +311,7 @@ def gather_nd(r: Reader, node: Node) -> None:
     x = r.blob(node.inputs[0])
     shape, n = r.shapes[x], r.shapes[x][0]
     if node.get("batch_dims", 0) or index.ndim < 1 or index.shape[-1] != 1 or not index.size:
-        raise Refused(f"its index has shape {index.shape}; minidnn takes places of the first axis alone, (..., 1)")
+        raise Refused(f"its index has shape {index.shape}; minidnn takes places of the first axis only, (..., 1)")
     places = [int(i) for i in index.reshape(-1)]
     if any(not -n <= i < n for i in places):
         raise Refused(f"its places are {few([str(i) for i in places], 5)}; axis 0 of {shape} has some from 0 on")

@@ -18,7 +18,7 @@ def batch_norm(r: Reader, node: Node) -> None:
     """A BatchNorm, and a Scale for gamma and beta. Its sums are such that a step moves the running statistics as ONNX
     and PyTorch move them: with a factor of 1 / (1 - momentum), which is the limit of Caffe's."""
     if any(node.outputs[1:]):
-        raise Refused("its running statistics are no tops of minidnn's BatchNorm")
+        raise Refused("minidnn's BatchNorm has no tops for its running statistics")
     if in_training(node):
         r.refuse_training()
     x = r.blob(node.inputs[0])
@@ -127,7 +127,7 @@ def layer_norm(r: Reader, node: Node) -> None:
     axis = axis_of(node.get("axis", -1), shape)
     _in_float32(node)
     if any(node.outputs[1:]):
-        raise Refused("its second and third outputs, mean and deviation, are no tops of minidnn's LayerNorm")
+        raise Refused("minidnn's LayerNorm has no tops for its second and third outputs, mean and deviation")
     gamma, beta = r.weight(node.inputs[1]), r.weight(node.input(2)) if node.input(2) else None
     message: dict[str, Any] = {"axis": axis, "eps": float(node.get("epsilon", 1e-5))}
     if gamma is None or (beta is None and node.input(2)):  # one is a blob

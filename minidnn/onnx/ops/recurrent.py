@@ -65,7 +65,7 @@ def _refuse(node: Node, kind: str) -> None:
     if node.get("layout", 0):
         raise Refused("its layout is 1, and minidnn's layers have the step as the first axis: layout 0")
     if node.get("clip") is not None or node.get("input_forget", 0):
-        raise Refused("minidnn's layers know no clip and no input_forget")
+        raise Refused("minidnn's layers have neither clip nor input_forget")
     functions = [name.lower() for name in node.get("activations") or FUNCTIONS[kind]]
     if functions != FUNCTIONS[kind] or node.get("activation_alpha") or node.get("activation_beta"):
         raise Refused(f"its activations are {functions}, and those of minidnn's {kind} are {FUNCTIONS[kind]}")

@@ -77,7 +77,7 @@ def einsum(r: Reader, node: Node) -> None:
     batch, summed = ("".join(c for c in terms[0] if c in terms[1] and (c in out) == kept) for kept in (True, False))
     rows, columns = ("".join(c for c in t if c not in other) for t, other in (terms, terms[::-1]))
     if set(rows + columns + batch) != set(out):
-        raise Refused(f"its equation {equation!r} sums an axis of one value alone, or repeats one")
+        raise Refused(f"its equation {equation!r} sums an axis of one value only, or repeats one")
     count = [math.prod(size[c] for c in letters) for letters in (batch, rows, summed, columns)]
     a = _as_matrices(r, a, terms[0], batch + rows + summed, [count[0], count[1], count[2]], f"{node.name}_a")
     b = _as_matrices(r, b, terms[1], batch + summed + columns, [count[0], count[2], count[3]], f"{node.name}_b")

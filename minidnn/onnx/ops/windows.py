@@ -43,7 +43,7 @@ def pool(r: Reader, node: Node) -> None:
     average then has another divisor, and a constant factor for each place."""
     (x, given), kernel = lifted(r, r.blob(node.inputs[0]), node.name), node.get("kernel_shape")
     if len(node.outputs) > 1 and node.outputs[1]:
-        raise Refused("its second output, the indices of the maxima, is no top of minidnn's Pooling")
+        raise Refused("minidnn's Pooling has no top for its second output, the indices of the maxima")
     average = node.type == "AveragePool"
     counts_pad = bool(node.get("count_include_pad", 0)) if average else False
     up = bool(node.get("ceil_mode", 0)) and node.get("auto_pad", "NOTSET") == "NOTSET"

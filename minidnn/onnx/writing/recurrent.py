@@ -20,7 +20,7 @@ def recurrent(w: Writer, node: Node) -> None:
     given = dict(zip(layer.names(len(node.bottoms)), w.bottoms(node), strict=True))
     if "cont" in given:
         raise NotExported(
-            f"{node.place}: layer {node.name!r}: ONNX's {layer.type} knows no cont and no x_static: give it x alone"
+            f"{node.place}: layer {node.name!r}: ONNX's {layer.type} has neither cont nor x_static: give it x only"
         )
     x, shape = given.pop("x"), node.bottoms[0].tensor.shape
     if len(shape) != 3:
