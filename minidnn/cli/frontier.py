@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
-        help="plan for three budgets only: --budget, and SIZE less and more",
+        help="plan for three budgets only: --budget, and SIZE below and above it",
     )  # fmt: skip
     parser.add_argument(
         "--points", type=positive, default=POINTS, metavar="N", help=f"number of budgets to try (default: {POINTS})"

@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--capacity",
         type=size,
         metavar="SIZE",
-        help="stop at a packing of this size (default: of the load, the most bytes that are alive at once)",
+        help="stop at a packing of this size or less (default: the load, which is the most bytes alive at once)",
     )
     parser.add_argument("--out", metavar="FILE.csv", help="write the table with a column of offsets")
     parser.add_argument(

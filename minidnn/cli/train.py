@@ -53,7 +53,7 @@ def _course(group: Arguments) -> None:
     end.add_argument(
         "--max-iter", type=positive, metavar="N", help="stop at iteration N instead of the file's max_iter"
     )
-    end.add_argument("--epochs", type=positive, metavar="N", help="train for N epochs instead")
+    end.add_argument("--epochs", type=positive, metavar="N", help="train for N epochs instead of to max_iter")
     text = "the samples of a net with Input layers, such as an .onnx: a data source, named as in a Data layer "
     text += "(folder:photos, an LMDB, digits)"
     group.add_argument("--data", metavar="SOURCE", help=text)
@@ -71,7 +71,7 @@ def _together(group: Arguments) -> None:
         "ranks changes"
     )
     sizes.add_argument("--micro-batches", type=positive, metavar="N", help=text)
-    text = "restart a run that fails from its newest snapshot, up to N times"
+    text = "if the run fails, restart it from its newest snapshot, up to N times"
     group.add_argument("--max-restarts", type=positive, metavar="N", help=text)
     text = (
         'the command that starts the ranks, such as "mpiexec -n 4"; given more than once, the second is for the '
