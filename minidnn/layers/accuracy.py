@@ -18,10 +18,11 @@ class AccuracyAttrs:
 
 
 class Accuracy(Layer):
-    """Caffe's Accuracy. Another class with the same score as the label's counts as better: if all scores are equal, a
-    sample counts as wrong, unless top_k takes in all classes.
+    """Caffe's Accuracy. A class with the same score as the label counts as better. So if all scores are equal, the
+    sample is wrong, unless top_k covers all classes.
 
-    An optional second top is the share for each class, 0 for one that no label names."""
+    An optional second top is the accuracy of each class; it is 0 for a class without labels.
+    """
 
     type = "Accuracy"
     field_name = "accuracy_param"

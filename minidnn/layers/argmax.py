@@ -19,11 +19,12 @@ class ArgMaxAttrs:
 
 
 class ArgMax(Layer):
-    """Caffe's ArgMax, as float32 numbers. Of equal elements the last comes first. NaN counts as the largest.
+    """Caffe's ArgMax, with float32 outputs. Among equal elements, the last ranks first. NaN ranks above all numbers.
 
-    With `axis` the top is the bottom with top_k places along that axis: the indices, or with out_max_val the values.
-    Without it, the top is (N, 1, top_k, ...), the indices in each sample; with out_max_val (N, 2, top_k, ...), indices
-    and values."""
+    With `axis` the top has the bottom's shape with length top_k along that axis. It holds indices, or values with
+    out_max_val. Without `axis`, the top is (N, 1, top_k, ...), the indices in each sample; with out_max_val it is (N,
+    2, top_k, ...), indices and values.
+    """
 
     type = "ArgMax"
     field_name = "argmax_param"

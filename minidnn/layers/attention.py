@@ -92,24 +92,25 @@ class Attention(Layer):
     """Ours, after Vaswani et al., "Attention Is All You Need" (2017): y = softmax(scale * q k' + bias) v, for each of
     `num_heads` heads.
 
-    The bottoms are q (N, T, heads * d), k and v (N, S, kv_heads * d), or one that has the three behind each other (N,
-    T, (heads + 2 kv_heads) * d). The top is (N, T, heads * d). Fewer `num_kv_heads` than heads are grouped queries
-    (Ainslie et al., "GQA", 2023). With `causal`, a query sees the keys up to its own place, with `window` those less
-    than so many tokens away; the last query's place is that of the last key. `scale` is d^-0.5 if it is not given.
-    `dropout_ratio` drops probabilities in TRAIN.
+    The bottoms are q (N, T, heads * d), k and v (N, S, kv_heads * d), or a single bottom with the three concatenated
+    (N, T, (heads + 2 kv_heads) * d). The top is (N, T, heads * d). With fewer `num_kv_heads` than heads, queries are
+    grouped (Ainslie et al., "GQA", 2023). With `causal`, a query sees the keys up to its own position; with `window`,
+    only keys less than that many tokens away. The last query has the position of the last key. `scale` defaults to
+    d^-0.5. `dropout_ratio` drops probabilities in TRAIN.
 
-    The last of 2 or 4 bottoms is the bias, which may be learned: T x S numbers, as (T, S) for all heads and samples,
-    (heads, T, S) for all samples, or (B, heads or 1, T, S), where B divides N and sample n has those of n modulo B. So
-    windows that follow each other have one each, and B = N gives each sample its own, such as a mask of padding. With
-    three axes, (B * heads, T, S) is the same. A score that gets -inf counts for nothing.
+    The last of 2 or 4 bottoms is the bias, which may be learned. Its shape is (T, S) for all heads and samples, (heads,
+    T, S) for all samples, or (B, heads or 1, T, S), where B divides N and sample n uses entry n modulo B. So
+    consecutive windows may have one bias each, and B = N gives each sample its own, such as a padding mask. With three
+    axes, (B * heads, T, S) means the same. A score with a bias of -inf has no weight.
 
-    With `places`, in TEST, the layer keeps keys and values from step to step, each as (N, places, kv_heads * d). A step
-    writes the keys and values of its tokens at the places of these. A query sees the keys up to its own place. So a
-    step may have a single token, behind all earlier ones. The bits of a query's result do not depend on how many
-    queries are beside it.
+    With `places`, the layer caches keys and values from step to step in TEST, each as (N, places, kv_heads * d). A step
+    writes the keys and values of its tokens at their positions, and a query sees the keys up to its own position. So a
+    step may consist of a single token after all earlier ones. A query's result does not depend on the number of other
+    queries, bit for bit.
 
-    Its bytes grow with the tokens, not with their square: beside y, forward keeps the logarithm of each query's sum (N,
-    T, heads), and backward computes the probabilities again (Dao et al., "FlashAttention", 2022)."""
+    Memory grows linearly with the number of tokens. Besides y, forward keeps the logarithm of each query's sum (N, T,
+    heads), and backward recomputes the probabilities (Dao et al., "FlashAttention", 2022).
+    """
 
     type = "Attention"
     field_name = "attention_param"

@@ -23,8 +23,8 @@ class BatchNormAttrs:
 
 
 class BatchNorm(Layer):
-    """Caffe's BatchNorm. With `use_global_stats: false` in TEST, Caffe adds to the running sums, too; minidnn's TEST
-    never changes them."""
+    """Caffe's BatchNorm. With `use_global_stats: false`, Caffe updates the running sums even in TEST; minidnn never
+    changes them in TEST."""
 
     type = "BatchNorm"
     field_name = "batch_norm_param"

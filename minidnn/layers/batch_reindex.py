@@ -10,8 +10,8 @@ from minidnn.program import Op
 
 
 class BatchReindex(Moving):
-    """Caffe's BatchReindex: row i of the top is row index[i] of the bottom. A row may come several times or not at all;
-    its gradient is the sum over the places where it comes, in their order."""
+    """Caffe's BatchReindex: row i of the top is row index[i] of the bottom. A row may occur several times or not at
+    all; its gradient is the sum over its occurrences, in order."""
 
     type = "BatchReindex"
     bottoms = (2, 2)

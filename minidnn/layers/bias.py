@@ -12,7 +12,7 @@ from minidnn.program import Op, Pass, Role
 
 
 class Bias(Layer):
-    """Caffe's Bias. The gradient of x is dy itself: no op, no copy."""
+    """Caffe's Bias. The gradient of x is dy itself, without an op or a copy."""
 
     type = "Bias"
     field_name = "bias_param"

@@ -11,10 +11,11 @@ from minidnn.program import Op, Pass, Tensor
 
 
 class ClassToken(Layer):
-    """Ours, after Dosovitskiy et al., "An Image is Worth 16x16 Words" (2021): (N, T, C) -> (N, 1 + T, C). Each sample
-    gets the same learned token as its first. The token's gradient is the sum over the samples, in their order.
+    """Ours, after Dosovitskiy et al., "An Image is Worth 16x16 Words" (2021): (N, T, C) -> (N, 1 + T, C). The same
+    learned token becomes the first token of each sample. Its gradient is the sum over the samples, in order.
 
-    Its ops are those of a Tile, which repeats the token, and of a Concat."""
+    The layer uses the ops of a Tile, which repeats the token, and of a Concat.
+    """
 
     type = "ClassToken"
     field_name = "class_token_param"

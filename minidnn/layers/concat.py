@@ -17,7 +17,7 @@ class ConcatAttrs:
 
 
 class Concat(Layer):
-    """Caffe's Concat. The bottoms' shapes may differ along the axis only."""
+    """Caffe's Concat. The bottoms' shapes may differ only along the axis."""
 
     type = "Concat"
     field_name = "concat_param"

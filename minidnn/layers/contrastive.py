@@ -20,8 +20,9 @@ class ContrastiveAttrs:
 
 
 class ContrastiveLoss(Loss):
-    """Caffe's (Hadsell 2006), of N pairs of vectors at distances d. A pair whose label is not 0 counts d^2, another one
-    max(0, margin - d)^2; with `legacy_version` that is max(0, margin - d^2). The loss is the sum over 2 N."""
+    """Caffe's loss (Hadsell 2006) of N pairs of vectors at distances d. A pair contributes d^2 if its label is not 0,
+    otherwise max(0, margin - d)^2, or max(0, margin - d^2) with `legacy_version`. The loss is the sum divided by 2 N.
+    """
 
     type = "ContrastiveLoss"
     field_name = "contrastive_loss_param"

@@ -16,8 +16,8 @@ class CropAttrs:
 
 
 class Crop(Moving):
-    """Caffe's Crop: from `axis` on the top has the lengths of the second bottom, and begins at `offset` in the first.
-    The second bottom gives its shape alone: it is not read, and takes no gradient."""
+    """Caffe's Crop: from `axis` on, the top has the lengths of the second bottom, and begins at `offset` in the first.
+    Only the shape of the second bottom is used: it is not read, and gets no gradient."""
 
     type = "Crop"
     field_name = "crop_param"

@@ -17,7 +17,7 @@ from minidnn.program import Op, Pass, Role, Tensor
 
 class Deconvolution(Convolution):
     """Caffe's Deconvolution: H' = s(H - 1) + d(k - 1) + 1 - 2p, weights (C, num_output/group, kh, kw). With group =
-    num_output = C and the filler `bilinear` it enlarges images."""
+    num_output = C and the filler `bilinear` the layer enlarges images."""
 
     type = "Deconvolution"
 

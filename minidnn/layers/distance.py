@@ -59,9 +59,9 @@ class _Pointwise(Loss):
 
 
 class SigmoidCrossEntropyLoss(_Pointwise):
-    """Caffe's: the sum of -t log(p) - (1 - t) log(1 - p), where p = sigmoid(x), for targets t from 0 to 1. It is
-    divided by the number of samples, unless the file gives a normalization. Targets whose whole part is `ignore_label`
-    do not count, as in Caffe."""
+    """Caffe's loss: the sum of -t log(p) - (1 - t) log(1 - p), where p = sigmoid(x), for targets t from 0 to 1. The sum
+    is divided by the number of samples, unless the file gives a normalization. Targets whose integer part is
+    `ignore_label` do not count, as in Caffe."""
 
     type = "SigmoidCrossEntropyLoss"
     field_name = "loss_param"
@@ -79,7 +79,7 @@ class SigmoidCrossEntropyLoss(_Pointwise):
 
 
 class EuclideanLoss(_Pointwise):
-    """Caffe's: the sum of (a - b)^2 / 2 over the number of samples. Both bottoms take a gradient."""
+    """Caffe's loss: the sum of (a - b)^2 / 2, divided by the number of samples. Both bottoms get a gradient."""
 
     type = "EuclideanLoss"
 
@@ -88,9 +88,9 @@ class EuclideanLoss(_Pointwise):
 
 
 class SmoothL1Loss(_Pointwise):
-    """Faster R-CNN's (Ren 2015): the sum of outside f(d) over the number of samples, where d = inside (a - b). f(d) is
-    (sigma d)^2 / 2 where |d| < 1 / sigma^2, and |d| - 1 / (2 sigma^2) elsewhere. The third bottom holds the inside
-    weights, the fourth the outside weights; without them they are 1. Both a and b take a gradient."""
+    """Faster R-CNN's loss (Ren 2015): the sum of outside f(d), divided by the number of samples, where d = inside (a -
+    b). f(d) is (sigma d)^2 / 2 where |d| < 1 / sigma^2, and |d| - 1 / (2 sigma^2) elsewhere. The third bottom holds the
+    inside weights, the fourth the outside weights; both default to 1. Both a and b get a gradient."""
 
     type = "SmoothL1Loss"
     field_name = "smooth_l1_loss_param"
@@ -122,8 +122,8 @@ class _Labelled(_Pointwise):
 
 
 class HingeLoss(_Labelled):
-    """Caffe's: the sum of max(0, 1 - s x) over the number of samples, where s is 1 for the label's class and -1 for
-    each other. With the norm L2 it is the sum of the squares of that."""
+    """Caffe's loss: the sum of max(0, 1 - s x), divided by the number of samples, where s is 1 for the label's class
+    and -1 for all others. With the norm L2, the terms are squared."""
 
     type = "HingeLoss"
     field_name = "hinge_loss_param"
@@ -133,8 +133,8 @@ class HingeLoss(_Labelled):
 
 
 class MultinomialLogisticLoss(_Labelled):
-    """Caffe's: the mean of -log(p), where p is the probability of the label's class, at least 1e-20. The bottom holds
-    probabilities, as a Softmax gives them."""
+    """Caffe's loss: the mean of -log(p), where p is the probability of the label's class, clipped to at least 1e-20.
+    The bottom holds probabilities, such as the output of a Softmax."""
 
     type = "MultinomialLogisticLoss"
 

@@ -17,7 +17,7 @@ class EltwiseAttrs:
 
 
 class Eltwise(Layer):
-    """Caffe's Eltwise. A bottom of coefficient 1 in a SUM has dy itself as its gradient: no op, no copy."""
+    """Caffe's Eltwise. The gradient of a bottom with coefficient 1 in a SUM is dy itself, without an op or a copy."""
 
     type = "Eltwise"
     field_name = "eltwise_param"

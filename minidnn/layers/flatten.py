@@ -11,8 +11,8 @@ from minidnn.program import Op
 
 
 class Flatten(Moving):
-    """Caffe's Flatten: joins the axes from `axis` to `end_axis`, both included. It is an op, since it moves bytes on a
-    device that stores images in another order than (N, C, H, W). Where it moves none, both tensors may share bytes."""
+    """Caffe's Flatten: joins the axes from `axis` to `end_axis` inclusive. Flatten is an op because it moves data on a
+    device that does not store images as (N, C, H, W). Elsewhere both tensors may share memory."""
 
     type = "Flatten"
     field_name = "flatten_param"

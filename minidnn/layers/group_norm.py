@@ -24,9 +24,9 @@ class GroupNormAttrs:
 
 
 class GroupNorm(Layer):
-    """Ours, after Wu and He, "Group Normalization" (2018). The channels are cut into `num_groups` groups of
-    neighbours. Each group of each sample is normalized by its mean and biased variance. With `affine` each channel is
-    then scaled by its own gamma, and shifted by its own beta."""
+    """Ours, after Wu and He, "Group Normalization" (2018). The channels form `num_groups` groups of adjacent channels.
+    Each group of each sample is normalized by its mean and biased variance. With `affine`, each channel is then scaled
+    by its gamma and shifted by its beta."""
 
     type = "GroupNorm"
     field_name = "group_norm_param"
@@ -77,7 +77,7 @@ class GroupNorm(Layer):
 
 class InstanceNorm(GroupNorm):
     """Ours, after Ulyanov, Vedaldi and Lempitsky, "Instance Normalization: The Missing Ingredient for Fast Stylization"
-    (2016): a GroupNorm with a group for each channel."""
+    (2016): a GroupNorm with one group per channel."""
 
     type = "InstanceNorm"
     field_name = "instance_norm_param"

@@ -18,8 +18,8 @@ class Im2colAttrs:
 
 
 class Im2col(Layer):
-    """Caffe's Im2col. Channel c * kh * kw + i * kw + j of the top holds element (i, j) of each window of channel c. The
-    padding is 0. The gradient of an element is the sum over the windows that have it."""
+    """Caffe's Im2col. Channel c * kh * kw + i * kw + j of the top holds element (i, j) of each window of channel c.
+    Padding is 0. The gradient of an element is the sum over the windows that contain it."""
 
     type = "Im2col"
     field_name = "convolution_param"

@@ -17,9 +17,9 @@ from minidnn.program import Op, Tensor
 
 
 class InfogainLoss(SoftmaxWithLoss):
-    """Caffe's: the mean of -(the sum over classes k of H[label, k] log(p_k)). p is the softmax of the scores, and in
-    the logarithm at least 1e-20. H is the third bottom, or the matrix in the file `source`. The optional second top
-    is p."""
+    """Caffe's loss: the mean of -(the sum over classes k of H[label, k] log(p_k)). p is the softmax of the scores,
+    clipped to at least 1e-20 in the logarithm. H is the third bottom, or the matrix in the file `source`. The optional
+    second top is p."""
 
     type = "InfogainLoss"
     field_name = "infogain_loss_param"

@@ -13,11 +13,11 @@ from minidnn.program import Op, Pass, Role
 
 
 class InnerProduct(Layer):
-    """Caffe's InnerProduct. The axes from `axis` on are flattened to a row of K inputs. Those before it stay: (N, T, C)
-    with axis 2 becomes (N, T, O). With `transpose` the weights have shape (K, O) instead of (O, K).
+    """Caffe's InnerProduct. The axes from `axis` on are flattened to a row of K inputs; the axes before it stay. (N, T,
+    C) with axis 2 becomes (N, T, O). With `transpose` the weights have shape (K, O) instead of (O, K).
 
-    On images, with axis 1, the weights have shape (O, C, H, W), so that a backend may give x and w the same layout. In
-    files their shape is (O, C*H*W). Other images are copied row after row first (layers/reshaping.py).
+    For images, with axis 1, the weights have shape (O, C, H, W), so that a backend may give x and w the same layout. In
+    files their shape is (O, C*H*W). With another axis, images are first copied row by row (layers/reshaping.py).
     """
 
     type = "InnerProduct"

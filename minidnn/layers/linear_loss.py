@@ -25,13 +25,13 @@ class LinearLossAttrs:
 
 
 class InnerProductWithLoss(Loss):
-    """Ours: an InnerProduct and a SoftmaxWithLoss of its `num_output` scores, in one. There is a label for each row of
-    inputs: (N, T) for a bottom (N, T, E) with `axis: 2`.
+    """Ours: an InnerProduct and a SoftmaxWithLoss of its `num_output` scores in one layer. Each row of inputs has a
+    label: (N, T) for a bottom (N, T, E) with `axis: 2`.
 
-    Some rows' scores live at a time, and never all of them. Since a loss is where gradients begin, forward computes
-    those of the bottom, the weights and the bias, too, while it has the scores (Hsu et al., "Liger Kernel: Efficient
-    Triton Kernels for LLM Training", 2024): those that are wanted. The weights (num_output, E) may be those of an
-    Embed."""
+    Only some rows' scores are in memory at a time. Gradients begin at a loss, so forward also computes the required
+    gradients of the bottom, the weights and the bias while it has the scores (Hsu et al., "Liger Kernel: Efficient
+    Triton Kernels for LLM Training", 2024). The weights (num_output, E) may be shared with an Embed.
+    """
 
     type = "InnerProductWithLoss"
     field_name = "inner_product_param"

@@ -25,7 +25,7 @@ class LRNAttrs:
 
 
 class LRN(Layer):
-    """Caffe's LRN: n is `local_size`, and WITHIN_CHANNEL does not use k."""
+    """Caffe's LRN: n is `local_size`; WITHIN_CHANNEL ignores k."""
 
     type = "LRN"
     field_name = "lrn_param"

@@ -26,10 +26,13 @@ class MatMulAttrs:
 
 
 class MatMul(Layer):
-    """Ours: y = scale * a b, for each pair of matrices in the last two axes of two bottoms, whose other axes are equal.
+    """Ours: y = scale * a b, for each pair of matrices in the last two axes of two bottoms. Their other axes must be
+    equal.
 
-    Attention, with a matrix of all weights in memory, is two of them and a Softmax between; the layer Attention needs
-    no such matrix. Tensors of 4 axes lie as images, with channels innermost, and are copied first."""
+    Two MatMul with a Softmax between them compute attention, with a matrix of all weights in memory; the layer
+    Attention needs no such matrix. Tensors with 4 axes are stored like images, with channels innermost, and are copied
+    first.
+    """
 
     type = "MatMul"
     field_name = "matmul_param"

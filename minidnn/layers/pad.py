@@ -11,8 +11,8 @@ from minidnn.program import Op, Pass
 
 
 class Pad(Layer):
-    """Ours: from `axis` on, the i-th axis gets `before[i]` zeros before its elements, and `after[i]` behind them. A
-    list of one number counts for all of these axes. Its ops are Crop's, in the other direction."""
+    """Ours: from `axis` on, the i-th axis gets `before[i]` zeros before its elements and `after[i]` after them. A list
+    with one number applies to all of these axes. The ops are those of Crop, in the opposite direction."""
 
     type = "Pad"
     field_name = "pad_param"

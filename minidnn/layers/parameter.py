@@ -9,7 +9,7 @@ from minidnn.program import Op, Pass
 
 
 class ParameterLayer(Layer):
-    """Caffe's Parameter: the top is the blob, whose first values are 0, since the layer takes no filler."""
+    """Caffe's Parameter: the top is a learnable blob. It starts at 0, because the layer has no filler."""
 
     type = "Parameter"
     field_name = "parameter_param"

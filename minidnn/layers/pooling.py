@@ -28,8 +28,8 @@ class PoolingAttrs:
 
 
 class Pooling(Layer):
-    """Caffe's Pooling. AVE divides by the size of the window within the padded image: padding counts, and places
-    beyond it do not."""
+    """Caffe's Pooling. AVE divides by the size of the window within the padded image: padding counts, but positions
+    beyond the padding do not."""
 
     type = "Pooling"
     field_name = "pooling_param"

@@ -9,8 +9,9 @@ from minidnn.program import Op
 
 
 class PReLU(Layer):
-    """y = x where x > 0, else slope x. Each channel has a slope, or all have one (He et al., "Delving Deep into
-    Rectifiers", ICCV 2015). A slope may be of either sign, so backward reads x. The slopes are float32 in every net."""
+    """y = x where x > 0, else slope x. Each channel has its own slope, or all share one (He et al., "Delving Deep into
+    Rectifiers", ICCV 2015). A slope may have either sign, so backward reads x. The slopes are float32 in every net.
+    """
 
     type = "PReLU"
     field_name = "prelu_param"

@@ -246,26 +246,26 @@ class LSTM(Recurrent):
         c_t = cont_t f c_(t-1) + i g
         h_t = o tanh(c_t)
 
-    The bottoms are, in this order:
+    The bottoms, in this order:
 
-    - x (T, N, ...): T steps of N sequences. The first axis is the step; a Permute before and behind the layer turns (N,
-      T, ...).
-    - cont (T, N), which may be missing: 0 where a sequence begins, so that the step forgets h and c; 1 where it goes
-      on. Without it no sequence begins within the batch.
-    - x_static (N, ...), behind cont, which may be missing: more inputs, the same for all steps.
-    - with `expose_hidden`, h_0 and c_0 (1, N, D), the state before the first step. It is zero without, for each batch:
-      unlike Caffe, which goes on where the last batch ended.
+    - x (T, N, ...): T steps of N sequences. The first axis is the step; for (N, T, ...), put a Permute before and after
+      the layer.
+    - optionally cont (T, N): 0 where a sequence begins, so that the step forgets h and c; 1 where it continues. Without
+      cont, no sequence begins within the batch.
+    - optionally, after cont, x_static (N, ...): additional inputs, the same for all steps.
+    - with `expose_hidden`, h_0 and c_0 (1, N, D), the state before the first step. Otherwise this state is zero for
+      each batch; Caffe continues with the state of the previous batch.
 
     The tops are h (T, N, D), where D is `num_output`; with `expose_hidden` also h_T and c_T (1, N, D). Gradients flow
-    into and out of all states, in Caffe into h alone. The parameters are W_xc (4 D, inputs), b_c (4 D), W_xc_static
-    (4 D, static inputs) and W_hc (4 D, D), with the gates in the order i, f, o, g. torch.nn.LSTM's order is i, f, g, o;
-    its two biases are one here, or with `hidden_bias` two: the last one is b_hidden (4 D), which trains by itself.
+    into and out of all states; in Caffe, only into h. The parameters are W_xc (4 D, inputs), b_c (4 D), W_xc_static (4
+    D, static inputs) and W_hc (4 D, D), with the gates in the order i, f, o, g. torch.nn.LSTM has the order i, f, g, o.
+    Its two biases are one here, unless `hidden_bias` adds the second one, b_hidden (4 D), as a separate parameter.
 
     For backward, forward keeps the gates (T, N, 4 D), in the net's format, and the cells (T, N, D), in float32: 20 T N
-    D bytes in float32, beside the top. The batch is not the first axis: so the recurrence does not run in parts of it,
-    while the products run in parts of the steps.
+    D bytes in float32, in addition to the top. The batch is not the first axis, so the recurrence does not run in parts
+    of the batch. The products run in parts of the steps.
 
-    Characters, which a Data layer gives as tokens (N, T), and their loss:
+    An example with characters, which a Data layer provides as tokens (N, T), and their loss:
 
         - {name: chars, type: Embed, bottom: data, top: chars,
            embed_param: {num_output: 64, input_dim: 256, weight_filler: {type: xavier}}}
@@ -292,13 +292,13 @@ class GRU(Recurrent):
         n = tanh of W x_t + b + r (W_h (cont_t h_(t-1)) + b_h)
         h_t = (1 - z) n + z cont_t h_(t-1)
 
-    Bottoms and tops are as an LSTM's, without c: x (T, N, ...), cont (T, N), x_static (N, ...), and with
+    Bottoms and tops are those of LSTM, without c: x (T, N, ...), cont (T, N), x_static (N, ...), and with
     `expose_hidden` h_0 (1, N, D). The tops are h (T, N, D), and with `expose_hidden` h_T (1, N, D). The parameters are
     W (3 D, inputs), b (3 D), W_static (3 D, static inputs), W_h (3 D, D) and b_h (3 D), with the gates in the order z,
     r, n, as in ONNX; torch.nn.GRU's is r, z, n.
 
     For backward, forward keeps the gates (T, N, 3 D) and the product that r multiplies (T, N, D): 16 T N D bytes in
-    float32, beside the top. As an LSTM, the layer does not run in parts of the batch.
+    float32, in addition to the top. Like LSTM, the layer does not run in parts of the batch.
     """
 
     type = "GRU"

@@ -19,8 +19,9 @@ class ReductionAttrs:
 
 
 class Reduction(Layer):
-    """Caffe's Reduction: coeff times the sum of all elements along the axes from `axis` on, of their absolute values or
-    squares, or times their mean. With axis 0 the top has the shape (1,), as a loss has, where Caffe's has no axis."""
+    """Caffe's Reduction: coeff times the sum of the elements along the axes from `axis` on, or of their absolute values
+    or squares, or times their mean. With axis 0 the top has the shape (1,), like a loss; in Caffe it has no axis.
+    """
 
     type = "Reduction"
     field_name = "reduction_param"

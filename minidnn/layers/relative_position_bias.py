@@ -28,13 +28,14 @@ class RelativeBiasAttrs:
 
 class RelativePositionBias(Layer):
     """Ours, after Liu et al., "Swin Transformer" (2021): the bias of an Attention within windows of `window` x `window`
-    places. For each head, the number of a query and a key depends on how far apart they are, down and across: one of
-    (2 * window - 1)^2 rows of the weights, which have shape (rows, num_heads).
+    positions. For each head, the bias of a query and a key depends on their vertical and horizontal distance. The
+    distance selects one of (2 * window - 1)^2 rows of the weights, which have shape (rows, num_heads).
 
-    The top is (num_heads, T, T) with T = window * window. With `shift`, windows lie on maps of height x width places,
-    which were moved up and to the left by so many places before, in a circle (Roll). Then there is a bias for each
-    window of a map, (windows * num_heads, T, T): what a window has of one end of the map does not see what it has of
-    the other, since their scores get -100."""
+    The top is (num_heads, T, T) with T = window * window. With `shift`, windows lie on maps of height x width
+    positions, which a Roll has moved up and to the left by that many positions. Each window of a map then has its own
+    bias, (windows * num_heads, T, T). Within a window, positions from opposite ends of the map do not see each other,
+    because their scores get -100.
+    """
 
     type = "RelativePositionBias"
     field_name = "relative_position_bias_param"

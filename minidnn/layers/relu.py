@@ -17,9 +17,9 @@ class ReLUAttrs:
 
 
 class ReLU(Layer):
-    """Caffe's ReLU. Its backward reads y, so that y may take x's bytes. Only with a negative slope, where y loses the
-    sign of x, does backward read both. If a Dropout overwrites y in place, backward reads the Dropout's top instead, as
-    in Caffe: dropped values get no gradient anyway."""
+    """Caffe's ReLU. Backward reads y, so y may overwrite x. Only with a negative slope, where y loses the sign of x,
+    does backward read both. If a Dropout overwrites y in place, backward reads the Dropout's top instead, as in Caffe:
+    dropped values get no gradient anyway."""
 
     type = "ReLU"
     field_name = "relu_param"

@@ -11,8 +11,9 @@ from minidnn.schema.common import AXES
 
 
 class Reshape(Flatten):
-    """Caffe's Reshape: `num_axes` axes from `axis` on become those of `shape`. A length of 0 copies that of the
-    bottom's axis at the same place. A length of -1 takes the elements that are left. Its ops are Flatten's."""
+    """Caffe's Reshape: `num_axes` axes from `axis` on become those of `shape`. A length of 0 copies the length of the
+    bottom's axis at the same position. A length of -1 is inferred from the number of elements. The ops are those of
+    Flatten."""
 
     type = "Reshape"
     field_name = "reshape_param"

@@ -39,8 +39,8 @@ class _Resize(Layer):
 
 
 class Interp(_Resize):
-    """DeepLab's Interp: corner pixels stay corners. The new size is `height` x `width`, or follows from zoom_factor and
-    shrink_factor. Negative pad_beg and pad_end crop the bottom first."""
+    """DeepLab's Interp: bilinear, with aligned corners. The new size is `height` x `width`, or follows from zoom_factor
+    and shrink_factor. Negative pad_beg and pad_end first crop the bottom."""
 
     type = "Interp"
     field_name = "interp_param"
@@ -66,8 +66,8 @@ class Interp(_Resize):
 
 
 class Upsample(_Resize):
-    """Each pixel becomes a square of `scale` x `scale` equal ones. (SegNet's Upsample, which takes the places of maxima
-    as a second bottom, is another layer.)"""
+    """Each pixel becomes a square of `scale` x `scale` equal pixels. (SegNet's Upsample, with the positions of maxima
+    as a second bottom, is a different layer.)"""
 
     type = "Upsample"
     field_name = "upsample_param"

@@ -17,8 +17,8 @@ class RollAttrs:
 
 
 class Roll(Moving):
-    """Ours, as PyTorch's roll: each element moves `shift` places along the axis. Those that leave it at one end come in
-    at the other."""
+    """Ours, like PyTorch's roll: each element moves `shift` positions along the axis. Elements that leave at one end
+    enter at the other."""
 
     type = "Roll"
     field_name = "roll_param"

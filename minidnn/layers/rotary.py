@@ -25,14 +25,15 @@ class RotaryAttrs:
 
 class RotaryEmbedding(Layer):
     """Ours, after Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021). The bottom is (N,
-    T, width). Its first `num_heads` heads of `head_dim` numbers are turned, and the rest stays as it is: so q and k of
-    a tensor that has q, k and v can be turned at once, in place.
+    T, width). The layer rotates the first `num_heads` heads of `head_dim` numbers and leaves the rest unchanged. So it
+    can rotate q and k of a tensor with q, k and v at once, in place.
 
-    A token's place is its number in the sample, from 0. With `places`, in TEST, each step says at which places its
-    tokens stand.
+    A token's position is its index in the sample, from 0. With `places`, each step gives the positions of its tokens in
+    TEST.
 
-    A pair is a number of a head's first half and the one at its place in the second half, as in Llama; with
-    `interleaved` it is two neighbours. Backward turns the gradient back, and reads nothing else."""
+    A pair consists of a number of a head's first half and the number at the same index in the second half, as in Llama.
+    With `interleaved`, a pair is two adjacent numbers. Backward rotates the gradient back, and reads nothing else.
+    """
 
     type = "RotaryEmbedding"
     field_name = "rotary_embedding_param"

@@ -55,9 +55,9 @@ def backward(s: Site, a: RowNormAttrs, y: Tensor, dy: Tensor) -> Op:
 
 
 class LayerNorm(Layer):
-    """Ours, after Ba, Kiros and Hinton, "Layer Normalization" (2016). A row, of `num_axes` axes from `axis` on, or of
-    all for -1, is normalized by its mean and biased variance. With `affine` each of its elements is then scaled by its
-    own gamma, and shifted by its own beta. With `axis: 1, num_axes: 1` a row has the channels of a pixel."""
+    """Ours, after Ba, Kiros and Hinton, "Layer Normalization" (2016). A row consists of `num_axes` axes from `axis` on,
+    or of all for -1. It is normalized by its mean and biased variance. With `affine`, each of its elements is then
+    scaled by its gamma and shifted by its beta. With `axis: 1, num_axes: 1` a row is the channels of a pixel."""
 
     type = "LayerNorm"
     field_name = "layer_norm_param"
@@ -117,7 +117,7 @@ class LayerNorm(Layer):
 
 class RMSNorm(Layer):
     """Ours, after Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019). A row, of all axes from `axis` on,
-    is divided by sqrt(the mean of its squares + eps). The paper's gain is a Scale behind it, with the same axis and
+    is divided by sqrt(the mean of its squares + eps). For the paper's gain, add a Scale with the same axis and
     `num_axes: -1`."""
 
     type = "RMSNorm"
@@ -139,7 +139,7 @@ class RMSNorm(Layer):
 
 class MVN(Layer):
     """Caffe's MVN: subtracts the mean of a channel of an image, or of the whole image (`across_channels`), and divides
-    by the standard deviation plus eps. Its gradient is exact, where Caffe's leaves eps out."""
+    by the standard deviation plus eps. Its gradient is exact; Caffe's ignores eps."""
 
     type = "MVN"
     field_name = "mvn_param"
@@ -162,8 +162,8 @@ class MVN(Layer):
 
 
 class Normalize(Layer):
-    """SSD's Normalize: divides the channels at each place, or the whole sample (`across_spatial`), by their L2 norm,
-    sqrt(the sum of squares + eps). Then it scales each channel by gamma, or all of them by one gamma."""
+    """SSD's Normalize: divides the channels at each position, or the whole sample (`across_spatial`), by the L2 norm,
+    sqrt(the sum of squares + eps). Then it scales each channel by its gamma, or all channels by one gamma."""
 
     type = "Normalize"
     field_name = "norm_param"

@@ -14,8 +14,9 @@ from minidnn.program import Op, Pass, Tensor
 
 
 class Scale(Layer):
-    """Caffe's Scale. Nets put it after BatchNorm, which has no gamma and beta: then it has kernels of its own, which
-    fuse with their neighbours. A gamma of other axes, or from a second bottom, takes the kernels of any factor."""
+    """Caffe's Scale. Nets use it after BatchNorm, which has no gamma and beta. For this case it has special kernels,
+    which fuse with neighbouring ops. A gamma with other axes, or from a second bottom, uses the kernels for any factor.
+    """
 
     type = "Scale"
     field_name = "scale_param"

@@ -12,9 +12,11 @@ from minidnn.program import Op, Pass
 
 
 class Slice(Moving):
-    """Caffe's Slice: top i goes from slice point i - 1 to slice point i. Without slice points all tops are as long.
+    """Caffe's Slice: top i goes from slice point i - 1 to slice point i. Without slice points all tops have the same
+    length.
 
-    Its ops are Concat's, in the other direction."""
+    The ops are those of Concat, in the opposite direction.
+    """
 
     type = "Slice"
     field_name = "slice_param"

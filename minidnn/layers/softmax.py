@@ -50,8 +50,9 @@ class Softmax(Layer):
 
 
 class SoftmaxWithLoss(Loss):
-    """The mean of -log(softmax(x)[label]). The optional second top is softmax(x); it takes no gradient. With
-    `label_smoothing` e, a label counts as 1 - e of its class and e / K of each of the K classes (Szegedy 2016)."""
+    """The mean of -log(softmax(x)[label]). The optional second top is softmax(x); it gets no gradient. With
+    `label_smoothing` e, a label counts as 1 - e of its class plus e / K of each of the K classes (Szegedy 2016).
+    """
 
     type = "SoftmaxWithLoss"
     field_name = "softmax_param"

@@ -24,7 +24,7 @@ class _Source(Layer):
 
 
 class Input(_Source):
-    """Caffe's Input: the file gives the shapes of the tops, one for all of them or one for each."""
+    """Caffe's Input: the file gives one shape for all tops, or one for each."""
 
     type = "Input"
     field_name = "input_param"
@@ -61,8 +61,8 @@ class Input(_Source):
 
 
 class DummyData(Input):
-    """Caffe's DummyData: each top has a shape and a filler. The values of a constant filler never change. Others are
-    drawn anew for each batch, by the seed and the batch's number; so a run can be repeated."""
+    """Caffe's DummyData: each top has a shape and a filler. The values of a constant filler never change. Other fillers
+    draw new values for each batch from the seed and the batch's number, so runs are reproducible."""
 
     type = "DummyData"
     field_name = "dummy_data_param"
@@ -139,8 +139,8 @@ class MemoryData(_Batches):
 
 
 class Data(_Batches):
-    """Caffe's Data: the first top is a batch of samples, the optional second top int32 their labels, (N,) if there is
-    one per sample."""
+    """Caffe's Data: the first top is a batch of samples. The optional second top holds their int32 labels, (N,) with
+    one label per sample."""
 
     type = "Data"
     field_name = "data_param"
@@ -187,7 +187,7 @@ class Data(_Batches):
 
 
 class ImageData(Data):
-    """Caffe's ImageData: images of a list, and their labels."""
+    """Caffe's ImageData: the images of a list file, and their labels."""
 
     type = "ImageData"
     field_name = "image_data_param"
@@ -203,7 +203,7 @@ class ImageData(Data):
 
 
 class HDF5Data(_Batches):
-    """Caffe's HDF5Data: each top is the dataset of its name, a row for each sample."""
+    """Caffe's HDF5Data: each top is the dataset of the same name, with one row per sample."""
 
     type = "HDF5Data"
     field_name = "hdf5_data_param"

@@ -10,8 +10,8 @@ from minidnn.program import Op
 
 
 class Split(Moving):
-    """Caffe's Split: its tops are the bottom itself, under other names. It has no op. The gradients of all who read
-    the tops add up as at a blob with several readers, which is Caffe's implicit Split."""
+    """Caffe's Split: the tops are the bottom itself under other names, without an op. The gradients of all readers of
+    the tops add up, as for a blob with several readers (Caffe's implicit Split)."""
 
     type = "Split"
     tops = (1, None)
@@ -32,8 +32,7 @@ class Split(Moving):
 
 
 class Silence(Layer):
-    """Caffe's Silence: blobs that it reads have a reader, and so are no outputs of the net. It computes nothing, and
-    gives no gradient."""
+    """Caffe's Silence: reads blobs so that they are not outputs of the net. It computes nothing and gives no gradient."""
 
     type = "Silence"
     bottoms = (1, None)

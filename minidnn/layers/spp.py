@@ -16,8 +16,8 @@ from minidnn.program import Op, Pass, Role, Tensor
 
 
 class SPP(Layer):
-    """Caffe's SPP. A window's side is the image's divided by 2^l, rounded up, and half of what the windows then reach
-    over the image is padding before it. AVE counts padding, as Pooling does."""
+    """Caffe's SPP. A window's side is the image's side divided by 2^l, rounded up. Half of the length by which the
+    windows then exceed the image is padding before it. AVE counts padding, as in Pooling."""
 
     type = "SPP"
     field_name = "spp_param"

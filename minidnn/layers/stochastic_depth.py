@@ -12,11 +12,12 @@ from minidnn.program import Op, Pass, Tensor
 
 
 class StochasticDepth(Layer):
-    """Ours, after Huang et al., "Deep Networks with Stochastic Depth" (2016), as torchvision and timm have it. It ends
-    a residual branch, which a sample then skips with probability `drop_ratio`: y is 0, else x / (1 - drop_ratio). With
-    `mode: BATCH` all samples of a batch skip it together. In TEST y is x.
+    """Ours, after Huang et al., "Deep Networks with Stochastic Depth" (2016), as in torchvision and timm. Put it at the
+    end of a residual branch: each sample skips the branch with probability `drop_ratio`. Then y is 0, otherwise x / (1
+    - drop_ratio). With `mode: BATCH` all samples of a batch skip it together. In TEST y is x.
 
-    Random numbers are Dropout's: those of a tensor with one element for each sample."""
+    The random numbers are those of a Dropout with one element per sample.
+    """
 
     type = "StochasticDepth"
     field_name = "stochastic_depth_param"

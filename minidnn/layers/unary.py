@@ -105,7 +105,7 @@ class AbsVal(Unary):
 
 
 class Power(Unary):
-    """y = (shift + scale x)^power. Where that is linear in x, or constant, backward reads dy alone."""
+    """y = (shift + scale x)^power. If y is linear in x, or constant, backward reads only dy."""
 
     type = "Power"
     field_name = "power_param"
@@ -152,7 +152,7 @@ class BNLL(Unary):
 
 
 class Clip(Unary):
-    """y = x, but at least min and at most max"""
+    """y = x, clipped to the range from min to max"""
 
     type = "Clip"
     field_name = "clip_param"
@@ -162,7 +162,7 @@ class Clip(Unary):
 
 
 class Threshold(Unary):
-    """y = 1 where x > threshold, else 0. No gradient flows through it. (Caffe ends a run that asks for one.)"""
+    """y = 1 where x > threshold, else 0. No gradient flows through it. (Caffe aborts a run that requests one.)"""
 
     type = "Threshold"
     field_name = "threshold_param"
@@ -192,8 +192,8 @@ class Mish(Unary):
 
 
 class GELU(Unary):
-    """y = x times the integral of the normal distribution up to x. Ours, not Caffe's (Hendrycks and Gimpel, "Gaussian
-    Error Linear Units", arXiv 1606.08415); `approximate: TANH` is the paper's approximation by tanh."""
+    """y = x times the cumulative normal distribution at x. Ours, not Caffe's (Hendrycks and Gimpel, "Gaussian Error
+    Linear Units", arXiv 1606.08415); `approximate: TANH` is the paper's approximation by tanh."""
 
     type = "GELU"
     field_name = "gelu_param"
@@ -203,7 +203,7 @@ class GELU(Unary):
 
 
 class Erf(Unary):
-    """y = the error function of x, 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Ours, not Caffe's."""
+    """y = erf(x), which is 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. Ours, not Caffe's."""
 
     type = "Erf"
     keeps_sign = True
@@ -213,7 +213,7 @@ class Erf(Unary):
 
 
 class HardSigmoid(Unary):
-    """y = alpha x + beta, but at least 0 and at most 1. Ours, not Caffe's. PyTorch's has an alpha of 1/6."""
+    """y = alpha x + beta, clipped to the range from 0 to 1. Ours, not Caffe's. In PyTorch, alpha is 1/6."""
 
     type = "HardSigmoid"
     field_name = "hard_sigmoid_param"
