@@ -8,11 +8,11 @@ from minidnn.memory.policies.bibliography import PAPERS, VARIANTS, Paper
 
 HEAD = """# Who proposed what
 
-Made of `minidnn/memory/policies/bibliography.py` by `make reference`: do not edit.
+`make reference` generates this page from `minidnn/memory/policies/bibliography.py`: do not edit it.
 
-Each policy follows a paper, or is minidnn's own. Below each stands what our reading assumes where the text is silent,
-or was not to be had. A policy that deviates much is called "-style". [The board](board.md) sets all of them side by
-side, and [the policies by their pictures](policies.md) explains them.
+Each policy follows a paper, or is minidnn's own. The list below each policy gives our assumptions where the text is
+silent or was not available. A policy that deviates far from its paper is called "-style". [The board](board.md)
+compares the policies, and [the policies by their pictures](policies.md) explains them.
 """
 
 
@@ -35,8 +35,15 @@ def _policy(name: str, paper: Paper) -> str:
     variants = [variant for variant in names() if VARIANTS.get(variant) == name]
     more = f" Variants: {', '.join(f'`{variant}`' for variant in variants)}." if variants else ""
     where = (
-        f" It follows {paper.section}{', and is in its style only' if paper.style else ''}." if paper.authors else ""
+        f" It follows {_part(paper.section)}{', with large deviations' if paper.style else ''}."
+        if paper.authors
+        else ""
     )
     what = summary(name) if paper.authors else paper.title.partition(": ")[2].capitalize()
     lines = [f"**`{name}`**: {what}.{where}{more}", "", *(f"- {sentence}" for sentence in paper.silent)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _part(section: str) -> str:
+    """A part of a paper in a sentence: section III-C, or the abstract."""
+    return section if section.startswith("the ") else f"section {section}"

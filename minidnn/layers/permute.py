@@ -16,7 +16,7 @@ class PermuteAttrs:
 
 
 class Permute(Moving):
-    """SSD's Permute: axis i of the top is axis order[i] of the bottom. Axes that `order` omits follow in their order."""
+    """SSD's Permute: axis i of the top is axis order[i] of the bottom. Axes that `order` omits follow in order."""
 
     type = "Permute"
     field_name = "permute_param"

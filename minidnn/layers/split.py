@@ -32,7 +32,7 @@ class Split(Moving):
 
 
 class Silence(Layer):
-    """Caffe's Silence: reads blobs so that they are not outputs of the net. It computes nothing and gives no gradient."""
+    """Caffe's Silence: reads blobs, so that they are not outputs. It computes nothing and gives no gradient."""
 
     type = "Silence"
     bottoms = (1, None)

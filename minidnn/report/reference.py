@@ -70,9 +70,9 @@ def _property(field: FieldType) -> dict[str, Any]:
 
 _HEAD = """# Layers
 
-Every layer type, with the fields of its message, their types and defaults. Written by `make reference` from the
-schema's table; a test keeps it in step. A field without a default is required. A repeated field takes one value or a
-list. `*` after a type or a field: Caffe does not have it.
+This page lists every layer type, with the fields of its message, their types and defaults. `make reference` writes it
+from the schema; a test keeps it up to date. A field without a default is required. A repeated field takes one value or
+a list. `*` after a layer type or a field marks those that Caffe lacks.
 """
 
 
@@ -92,7 +92,7 @@ def layers_page() -> str:
 def _layer(kind: type[Layer]) -> str:
     text = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
     parts = [f"{_markdown(text)}\n"] if text else []
-    place = "; may work in place" if kind.in_place else "; a file may leave it out" if kind.unnamed else ""
+    place = "; may work in place" if kind.in_place else "; a file may omit it" if kind.unnamed else ""
     parts.append(f"Bottoms: {_range(kind.bottoms)}. Tops: {_range(kind.tops)}{place}.\n")
     for message in filter(None, (kind.field_name, *kind.also)):
         parts += [f"`{message}`:\n", _fields(message_of(kind, message))]
@@ -157,8 +157,8 @@ def _default(field: FieldType) -> str:
 
 _SOLVER_HEAD = """# Solver files
 
-Every field of a solver file, with its type and default. Written by `make reference` from the schema's table; a test
-keeps it in step. `*` after a field: Caffe does not have it. [Training](training.md) explains them.
+This page lists every field of a solver file, with its type and default. `make reference` writes it from the schema; a
+test keeps it up to date. `*` after a field marks those that Caffe lacks. [Training](training.md) explains the fields.
 """
 
 

@@ -12,14 +12,14 @@ from minidnn.results.words import meaning
 
 HEAD = f"""# Results
 
-Made of `minidnn/results` and `minidnn_papers/records.py` by `make reference`: do not edit.
+`make reference` generates this page from `minidnn/results` and `minidnn_papers/records.py`: do not edit it.
 
-Each command that prints results has `--json`. It then prints one document, with the fields `version` and `kind`. The
-version is {VERSION}. It grows when a field goes, or changes its meaning; new fields may come without that. A name means
-the same in all documents. Bytes are whole numbers and end in `_bytes`, seconds end in `_seconds`. What is not known, or
-does not apply, is null.
+Every command that prints results has an option `--json`. With it, the command prints one document with the fields
+`version` and `kind`. The version is {VERSION}. It increases when a field is removed or changes its meaning; new fields
+may appear without a new version. A name has the same meaning in all documents. Names of byte counts end in `_bytes`,
+and their values are integers; names of times end in `_seconds`. A value that is unknown or does not apply is null.
 
-Seconds are predicted by a model ([costs](costs.md)) unless `origin` is `run`.
+Times are predicted by a model ([costs](costs.md)) unless `origin` is `run`.
 
 In Python the same fields are attributes: `minidnn.plan("vgg16").rows[0].peak_bytes`.
 """

@@ -17,7 +17,7 @@ class Paper:
     title:   of the paper; for a policy of minidnn's own, what it does
     authors: their names, separated by commas; empty for a policy of minidnn's own
     section: the part of the paper that the policy follows
-    silent:  what our reading assumes where the text says nothing, or was not to be had, a sentence each
+    silent:  our assumptions where the text says nothing, or was not available, a sentence each
     style:   whether the policy deviates so far that it is called "-style"
     """
 
@@ -44,9 +44,9 @@ _VDNN = Paper(
     "Minsoo Rhu, Natalia Gimelshein, Jason Clemons, Arslan Zulfiqar, Stephen W. Keckler",
     "MICRO", 2016, "III",
     (
-        "A map that nothing in backward reads is freed, not offloaded.",
-        "A forked map is offloaded if any of its consumers is of a kind that offloads.",
-        "Layers that the paper does not know (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction.",
+        "A map that backward does not read is freed, not offloaded.",
+        "A forked map is offloaded if the policy offloads the input of any of its consumers.",
+        "Layers that the paper does not mention (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction.",
     ),
 )  # fmt: skip
 _CHEN = Paper(
@@ -63,7 +63,7 @@ def _as(paper: Paper, section: str, *silent: str) -> Paper:
 
 PAPERS: dict[str, Paper] = {
     "best": Paper(
-        "minidnn's own: copies, runs again and algorithms decided together, by costs, above a bound",
+        "minidnn's own: decides copies, recomputation and algorithms together, by cost, with a lower bound",
         silent=(
             "Parts of the batch were proposed for workspaces by micro-cuDNN (Oyama et al., CLUSTER 2018), and for "
             "tensors by TSPLIT (Nie et al., ICDE 2022).",
@@ -71,26 +71,26 @@ PAPERS: dict[str, Paper] = {
     ),
     "baseline": _as(
         _VDNN, "IV-A",
-        "Graphs that are no chain take as many slots for gradient maps as are alive at once.",
-        "The gradients of weights are held, too; the paper's bars leave them out.",
+        "A graph that is not a chain has as many slots for gradient maps as are live at once.",
+        "Gradients of weights are kept, too; the paper's bars omit them.",
     ),
     "liveness": Paper(
-        "minidnn's own: each tensor has bytes from its first access to its last, as a compiler allocates registers"
+        "minidnn's own: a tensor holds memory from its first access to its last, as in register allocation"
     ),
     "vdnn_all": _VDNN,
     "vdnn_dyn": _as(
         _VDNN, "III-C", *_VDNN.silent,
         "A trial fits if its placed arena keeps the budget.",
-        "The greedy choice of algorithms begins with the fastest that fits beside an op's live bytes.",
+        "The greedy choice of algorithms starts with the fastest that fits beside the op's live tensors.",
     ),
     "vdnn_pp": Paper(
         "Dynamic Memory Management for GPU-Based Training of Deep Neural Networks",
         "S. B. Shriram, Anshuj Garg, Purushottam Kulkarni",
-        "IPDPS", 2019, "abstract and code",
+        "IPDPS", 2019, "the abstract and the authors' code",
         (
-            "The paper's text was not to be had: we followed its abstract and the authors' code.",
-            "The original sleeps until a helper thread frees enough; here the points of waiting are planned.",
-            "A map whose bytes no other tensor needs stays, and is not copied.",
+            "The paper's text was not available: we followed its abstract and the authors' code.",
+            "The original sleeps until a helper thread has freed enough memory; here the planner places the waits.",
+            "A map whose memory no other tensor needs stays, and is not copied.",
         ),
     ),
     "superneurons": Paper(
@@ -98,11 +98,11 @@ PAPERS: dict[str, Paper] = {
         "Linnan Wang, Jinmian Ye, Yiyang Zhao, Wei Wu, Ang Li, Shuaiwen Leon Song, Zenglin Xu, Tim Kraska",
         "PPoPP", 2018, "3",
         (
-            "The cache is simulated while planning, since a step is deterministic.",
-            "So a tensor that will have to leave is copied out as soon as it has its value, not when room is needed.",
-            "The cache alone, and runs again with the cache, are both simulated, and the quicker is taken.",
-            "The results of joins, concatenations and forks leave, too, not those of convolutions alone.",
-            "Tensors whose copy takes less time than the link's latency stay.",
+            "The cache is simulated while planning, because a step is deterministic.",
+            "So a tensor that will be evicted is copied out as soon as it has its value, not when memory runs out.",
+            "The cache is simulated with and without recomputation, and the faster plan is taken.",
+            "Outputs of joins, concatenations and forks leave, too, not only those of convolutions.",
+            "A tensor stays if its copy takes less time than the link's latency.",
         ),
         style=True,
     ),
@@ -111,32 +111,32 @@ PAPERS: dict[str, Paper] = {
         "Hai Jin, Bo Liu, Wenbin Jiang, Yang Ma, Xuanhua Shi, Bingsheng He, Shaofeng Zhao",
         "ACM TACO", 2018, "3",
         (
-            "The batch is only fetched again, since the host still has it.",
+            "The batch is only fetched again, because the host still has it.",
             "A map that backward does not read is not fetched.",
             "Maps of the last layers stay, as in the authors' code.",
-            "Every gradient takes its map's bytes where that is right; the code has a list of layer types.",
+            "Every gradient overwrites its map if that is correct; the authors' code has a list of layer types.",
         ),
     ),
     "accudnn": Paper(
         "AccUDNN: A GPU Memory Efficient Accelerator for Training Ultra-Deep Neural Networks",
         "Jinrong Guo, Wantao Liu, Wang Wang, Chunrong Yao, Jizhong Han, Ruixuan Li, Yijun Lu, Songlin Hu",
-        "ICCD", 2019, "abstract",
+        "ICCD", 2019, "the abstract",
         (
-            "The paper's text was not to be had: the policy is a reconstruction from two sentences of its abstracts.",
-            "The set that moves is the smallest whose copies are hidden; tensors with long idle windows join first.",
+            "The paper's text was not available: the policy is a reconstruction from two sentences of its abstracts.",
+            "The smallest set with hidden copies moves; tensors with long idle windows are added first.",
         ),
         style=True,
     ),
     "flashneuron": Paper(
         "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks",
         "Jonghyun Bae, Jongsung Lee, Yunho Jin, Sam Son, Shine Kim, Hakbeom Jang, Tae Jun Ham, Jae W. Lee",
-        "FAST", 2021, "offloading scheduler",
+        "FAST", 2021, "the offloading scheduler",
         (
-            "Nothing is packed on the way, so a compressible tensor takes as long as any other of its size.",
-            "Copies take the link's time, or the disk's where one is given that is slower.",
-            "A tensor comes back as late as its copy stays hidden, by AccUDNN's model.",
-            "Selection goes on with less memory where the placed arena exceeds the budget.",
-            "The paper's figures are measured with an SSD beside a V100, and are not reproduced.",
+            "Nothing is compressed, so a compressible tensor takes as long as any other of its size.",
+            "A copy takes the time of the link, or that of the disk if one is given and slower.",
+            "A prefetch begins as late as it can stay hidden, by AccUDNN's model.",
+            "If the placed arena exceeds the budget, selection continues with less memory.",
+            "The paper's figures, measured with an SSD and a V100, are not reproduced.",
         ),
         style=True,
     ),
@@ -145,12 +145,12 @@ PAPERS: dict[str, Paper] = {
         "Shishir G. Patil, Paras Jain, Prabal Dutta, Ion Stoica, Joseph E. Gonzalez",
         "ICML", 2022, "4",
         (
-            "Seconds are minimised, not energy, and paging takes time.",
-            "A stage takes as long as its ops or its copies, whichever is longest.",
-            "Each op's algorithm is decided, too.",
-            "Ops of forward run again within backward only.",
-            "The program is solved again with less memory where the placed arena exceeds the budget.",
-            "The paper's figures are energies of microcontrollers, and are not reproduced.",
+            "The program minimises time instead of energy, and paging takes time.",
+            "A stage takes as long as its ops or its copies, whichever is longer.",
+            "The program also chooses each op's algorithm.",
+            "Forward ops run again only within backward.",
+            "If the placed arena exceeds the budget, the program is solved again with less memory.",
+            "The paper's figures, energies of microcontrollers, are not reproduced.",
         ),
         style=True,
     ),
@@ -159,9 +159,9 @@ PAPERS: dict[str, Paper] = {
         "Bharadwaj Pudipeddi, Maral Mesmakhosroshahi, Jinwen Xi, Sujeeth Bharadwaj",
         "arXiv", 2020, "3",
         (
-            "A step is one micro-batch; the paper runs each layer on many before the next layer.",
-            "The device updates the weights, whose momenta come for it; in the paper the host may.",
-            "Maps wait on the host, as in the variant with constant memory.",
+            "A step is one micro-batch; the paper runs each layer on many micro-batches before the next layer.",
+            "The device updates the weights and fetches their momenta for this; in the paper the host may update them.",
+            "Maps wait on the host, as in the paper's variant with constant memory.",
         ),
         style=True,
     ),
@@ -171,10 +171,10 @@ PAPERS: dict[str, Paper] = {
         "Yuxiong He",
         "USENIX ATC", 2021, "4.1",
         (
-            "New weights come at the beginning of the next step, not at the end of this one.",
-            "There is no one-step delayed update, since it changes the numbers.",
-            "The device makes the norms of gradients that clipping and LARS need.",
-            "The host updates in float32 alone, by a C kernel of our own; the device updates weights of 16 bits.",
+            "New weights arrive at the beginning of the next step, not at the end of this one.",
+            "There is no one-step delayed update, because it changes results.",
+            "The device computes the gradient norms that clipping and LARS need.",
+            "The host updates only float32 weights, with our own C kernel; the device updates 16-bit weights.",
         ),
         style=True,
     ),
@@ -183,9 +183,9 @@ PAPERS: dict[str, Paper] = {
         "Xuan Peng, Xuanhua Shi, Hulin Dai, Hai Jin, Weiliang Ma, Qian Xiong, Fan Yang, Xuehai Qian",
         "ASPLOS", 2020, "the abstract",
         (
-            "We had the abstract and summaries, not the text.",
-            "The watched iteration is the program's own order with the seconds of its costs.",
-            "Copies back begin as late as they may without being waited for, where the paper's feedback would end.",
+            "We had the abstract and summaries, not the paper's text.",
+            "The observed iteration is the program's own order, with the times of the costs.",
+            "Prefetches begin as late as possible without a wait, where the paper's feedback would converge.",
         ),
         style=True,
     ),
@@ -195,12 +195,12 @@ PAPERS: dict[str, Paper] = {
         "Zachary Tatlock",
         "ICLR", 2021, "3",
         (
-            "The runtime is simulated while planning; the plan is the order that it makes.",
+            "The runtime is simulated while planning; the plan is the resulting order.",
             "Only forward ops run again; the paper may evict gradients, too.",
-            "The plan knows the future: a tensor has no bytes between its last use and its next run.",
-            "An op that may write over a tensor does so, where the prototype copies.",
+            "The plan knows the future: a tensor holds no memory between its last use and its next recomputation.",
+            "An op that may overwrite a tensor does so; the prototype copies.",
             "Inputs stay until the runtime ends.",
-            "Of a large pool 256 tensors are looked at, chosen at random with one seed.",
+            "In a large pool, only 256 random tensors (with a fixed seed) are considered.",
         ),
         style=True,
     ),
@@ -208,39 +208,39 @@ PAPERS: dict[str, Paper] = {
         "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization",
         "Paras Jain, Ajay Jain, Aniruddha Nrusimha, Amir Gholami, Pieter Abbeel, Kurt Keutzer, Ion Stoica, "
         "Joseph E. Gonzalez",
-        "MLSys", 2020, "the abstract, and the authors' code",
+        "MLSys", 2020, "the abstract and the authors' code",
         (
-            "Ops of backward run once, so stages are those of backward alone.",
-            "Long nets become 128 nodes and 128 stages, and HiGHS stops after a number of steps.",
-            "Several parts of the budget and 19 thresholds are tried where a relaxation is rounded; the code has nine.",
-            "What is kept is made where it is first read, not where the program says first.",
-            "Each order is weighed with its exact bytes, and counts if its placed arena keeps the budget.",
+            "Backward ops run once, so there are only stages of backward.",
+            "Long nets are reduced to 128 nodes and 128 stages, and HiGHS stops after a fixed number of steps.",
+            "Rounding tries several fractions of the budget and 19 thresholds; the authors' code tries nine.",
+            "A kept value is computed where it is first read, not where the program first says.",
+            "Each order is evaluated with its exact memory, and counts if its placed arena keeps the budget.",
         ),
         style=True,
     ),
     "monet": Paper(
         "Memory Optimization for Deep Networks",
         "Aashaka Shah, Chao-Yuan Wu, Jayashree Mohan, Vijay Chidambaram, Philipp Krähenbühl",
-        "ICLR", 2021, "the abstract, and the authors' code",
+        "ICLR", 2021, "the abstract and the authors' code",
         (
-            "What is said of checkmate, whose program it is with a variable for each algorithm.",
-            "An op has one algorithm in a step, so that runs again have the same bits.",
-            "What backward reads is a fact of the program, the same for all policies.",
-            "The program is relaxed and rounded, where the authors give their solver a day.",
+            "The notes on checkmate apply: the program is the same, with a variable for each algorithm.",
+            "An op has one algorithm in a step, so that recomputation gives the same bits.",
+            "The tensors that backward reads are a fact of the program, the same for all policies.",
+            "The program is relaxed and rounded; the authors give their solver a day.",
         ),
         style=True,
     ),
     "sqrt_n": _as(
         _CHEN, "4, Algorithm 3",
-        "Many segment sizes are tried; the one with the least bytes kept and made again is taken.",
-        "Of the points where a segment may end, one wins where the fewest bytes cross.",
-        "Under a budget only some segments run again, those with the fewest seconds per byte first.",
+        "Many segment sizes are tried; the one with the least memory for kept and recomputed tensors wins.",
+        "A segment ends at the possible point that the fewest bytes cross.",
+        "Under a budget only some segments run again, those with the lowest cost per byte first.",
     ),
     "checkpoint_blocks": _as(
         _CHEN, "4, general view",
-        "Segments are a model's own blocks, as users of torch.utils.checkpoint have them.",
-        "Blocks are found by the names of layers.",
-        "A block is kept inside where no op of it may run again, as one that changes a tensor in place.",
+        "Segments are the model's own blocks, as with torch.utils.checkpoint.",
+        "Layer names identify the blocks.",
+        "Within a block, ops that may not run again, such as those that change a tensor in place, keep their outputs.",
         "The last block runs again, too.",
     ),
     "selective": Paper(
@@ -249,18 +249,18 @@ PAPERS: dict[str, Paper] = {
         "Bryan Catanzaro",
         "arXiv", 2022, "5",
         (
-            "The core of attention is found by what ops read, not by names.",
-            "The core's last product need not run again, since its result is kept.",
-            "A fused attention, which the paper does not know, runs again whole, and its result is dropped.",
-            "Sequence parallelism, the paper's other half, is for several ranks, and not here.",
+            "The tensors that ops read identify the core of attention, not names.",
+            "The core's last product need not run again, because its output is kept.",
+            "A fused attention, which the paper does not have, runs again as a whole; its output is dropped.",
+            "Sequence parallelism, the paper's other half, needs several ranks and is not included.",
         ),
     ),
-    "recompute_all": _as(_CHEN, "4, general view", "Forward is halved by bytes, down to what one backward needs."),
+    "recompute_all": _as(_CHEN, "4, general view", "Forward is halved by memory until one backward op fits."),
     "recompute_cheap": _as(
         _CHEN, "4, low-cost ops",
-        "All ops are cheap but convolutions and inner products.",
-        "A result that is made again is held until its next reader if that hardly raises the peak.",
-        "Under a budget the tensors with the most seconds of runs per byte are held.",
+        "All ops are cheap except convolutions and inner products.",
+        "A recomputed tensor is held until its next reader if that hardly raises the peak.",
+        "Under a budget, the tensors with the highest recomputation cost per byte are kept.",
     ),
 }  # fmt: skip
 
