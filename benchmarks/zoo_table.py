@@ -31,10 +31,10 @@ PAGE = Path(__file__).resolve().parents[1] / "docs/models.md"
 HEADINGS = ("net", "batch", "parameters", "GFLOP a sample", "baseline", "liveness", "least")
 HEAD = """# The zoo
 
-Nets by name: `minidnn plan NAME`, `minidnn train NAME_solver`, `minidnn.load("NAME")`. Those of a family have their
-depth in the name: `vgg416`, `resnet1517`, `wrn_28_10`. A step's arithmetic is that of forward and backward. Bytes are
-those of a training step in float32 on the profile of a Titan X: with a place for every tensor (baseline), with bytes
-reused (liveness), and the least that any plan can take. `python -m benchmarks.zoo_table --save` writes this page.
+These nets have names: `minidnn plan NAME`, `minidnn train NAME_solver`, `minidnn.load("NAME")`. In a family, the name
+contains the depth: `vgg416`, `resnet1517`, `wrn_28_10`. GFLOP count forward and backward. Memory is that of a training
+step in float32 on the profile of a Titan X: with separate memory for every tensor (baseline), with memory reused
+(liveness), and the minimum for any plan (least). `python -m benchmarks.zoo_table --save` writes this page.
 
 """
 BATCHES = {

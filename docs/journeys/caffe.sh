@@ -1,9 +1,9 @@
 #!/bin/bash
-# A Caffe user: a net and a solver as Caffe has them, trained within a budget, and taken back to Caffe.
+# A Caffe user: trains Caffe's net and solver files within a budget, and returns to Caffe.
 set -euo pipefail
 mkdir -p out/caffe
 
-# 1. The files. Only `source` is not Caffe's: it names scikit-learn's digits.
+# 1. Write the files. Only `source` differs from Caffe: it names scikit-learn's digits.
 cat > out/caffe/train_test.prototxt <<'END'
 name: "LeNet"
 layer {
@@ -39,21 +39,21 @@ max_iter: 120 display: 60 test_iter: 6 test_interval: 60
 snapshot_prefix: "out/caffe/lenet" snapshot_format: BINARYPROTO random_seed: 1
 END
 
-echo "== 2. Does it fit? A policy without any offload needs more than is allowed, and says so before it begins."
+echo "== 2. Does it fit? A policy without offloading needs more than the budget, and says so before it starts."
 minidnn train out/caffe/solver.prototxt --policy baseline:m --budget 2.5MiB 2> out/caffe/refused.txt || test $? = 2
 sed 's/;.*//' out/caffe/refused.txt
 
-echo "== 3. Within the budget, and without one: the same caffemodel, byte for byte."
+echo "== 3. Train within the budget and without one: the same caffemodel, byte for byte."
 minidnn train out/caffe/solver.prototxt --policy baseline:m --snapshot-prefix out/caffe/free > out/caffe/free.log
 minidnn train out/caffe/solver.prototxt --policy vdnn_all:m --budget 2.5MiB > out/caffe/lenet.log
 grep -o "accuracy = .*" out/caffe/lenet.log
 cmp out/caffe/free_iter_120.caffemodel out/caffe/lenet_iter_120.caffemodel
 
-echo "== 4. Go on from Caffe's own pair of files."
+echo "== 4. Resume from Caffe's own pair of files."
 minidnn train out/caffe/solver.prototxt --resume out/caffe/lenet_iter_120.solverstate --max-iter 180 > out/caffe/more.log
 minidnn test out/caffe/train_test.prototxt --weights out/caffe/lenet_iter_180.caffemodel --json > out/caffe/test.json
 python -c 'import json; assert json.load(open("out/caffe/test.json"))["outputs"]["accuracy"] > 0.95'
 
-echo "== 5. The net in YAML, and as a class."
+echo "== 5. Convert the net to YAML and to a class."
 minidnn convert out/caffe/train_test.prototxt out/caffe/lenet.yaml
 minidnn convert out/caffe/train_test.prototxt out/caffe/lenet.py

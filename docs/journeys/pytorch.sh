@@ -1,5 +1,5 @@
 #!/bin/bash
-# A PyTorch user whose GPU has 6 GB: a model of theirs, what batch would fit, training within a budget, and the way back.
+# A PyTorch user whose GPU has 6 GB: does their model fit? Train it within a budget, and return to PyTorch.
 set -euo pipefail
 mkdir -p out/pytorch
 
@@ -23,7 +23,7 @@ def model(channels, side, classes, blocks):
     )
 END
 
-echo "== 1. Export it, once as it shall be used and once small, for the digits."
+echo "== 1. Export the model twice: in full size, and small, for the digits."
 cat > out/pytorch/export.py <<'END'
 import logging
 
@@ -42,7 +42,7 @@ for name, (channels, side, blocks) in {"large": (3, 224, 12), "small": (1, 8, 2)
 END
 python out/pytorch/export.py > out/pytorch/export.log 2>&1
 
-echo "== 2. Which batch of the large one fits in 6 GB of a GPU? Simulated."
+echo "== 2. Does the large one fit in 6 GB of a GPU? Simulated."
 cat > out/pytorch/train_net.py <<'END'
 from pathlib import Path
 
@@ -54,7 +54,7 @@ END
 python out/pytorch/train_net.py
 minidnn plan out/pytorch/large.yaml --gpu titan_x --budget 6GB --policies baseline,liveness,best | sed '/^baseline/,$d; /^refused/,$d'
 
-echo "== 3. The small one: PyTorch's scores, training within a budget, and back to PyTorch."
+echo "== 3. The small one: compare scores with PyTorch, train within a budget, and return to PyTorch."
 cat > out/pytorch/train.py <<'END'
 import numpy as np
 import torch

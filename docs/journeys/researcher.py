@@ -1,4 +1,4 @@
-"""A policy of one's own: what backward reads again only after many ops waits on the host."""
+"""A policy of your own: maps that backward reads only after many ops wait on the host."""
 
 from minidnn.memory.plan import OffloadInterval, Plan
 from minidnn.memory.policies import POLICIES, choose
@@ -8,7 +8,7 @@ IDLE, AHEAD = 8, 2  # ops: how long a map must be idle to leave, and how early i
 
 
 def far(program, costs, budget, algorithms="m"):
-    """Maps that are idle for long wait on the host."""
+    """Maps that are idle for a long time wait on the host."""
     last, first = {}, {}  # a map's last reader in forward, and its first reader in backward
     for p, op in enumerate(program.ops):
         for t in op.reads:

@@ -1,15 +1,15 @@
 #!/bin/bash
-# A teacher: one step of a small net, as bytes that students can count; a page to show; exercises with right answers.
+# A teacher: one step of a small net, with bytes that students can count; a page to show; exercises with answers.
 set -euo pipefail
 mkdir -p out/lesson
 
-echo "== 1. Who lives at the worst moment? Students add up the column."
+echo "== 1. Which tensors are live at the peak? Students add up the column."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy liveness:m | sed -n '/most bytes live/,/^liveness:m: RAM/p' | sed '$d'
 
 echo "== 2. An offload interval of one map, instruction by instruction."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy vdnn_conv:m --listing | grep -w "relu1_1.y\|relu1_1.y#1"
 
-echo "== 3. The picture for the lecture: one file that needs no network."
+echo "== 3. A picture for the lecture, in one file that needs no network."
 minidnn compare models/digits_lenet.yaml --gpu titan_x --policies baseline:m,liveness:m,vdnn_conv:m,recompute_all:m \
   --report out/lesson/policies.html > out/lesson/policies.txt
 ls out/lesson/policies.html
@@ -25,7 +25,7 @@ END
 minidnn pack out/lesson/buffers.csv --out out/lesson/answer.csv > out/lesson/pack.txt
 cat out/lesson/answer.csv
 
-echo "== 5. Another exercise: change a plan, and hear whether it is right. This map comes back too late."
+echo "== 5. Another exercise: edit a plan and check it. This map comes back too late."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy vdnn_conv:m --save out/lesson/mine.plan > out/lesson/plan.txt
 sed -i '/"tensor": "relu1_1.y"/s/"needed_at": "[^"]*"/"needed_at": "end"/' out/lesson/mine.plan
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy out/lesson/mine.plan || test $? = 2

@@ -1,12 +1,12 @@
 #!/bin/bash
-# A small GPT that learns this project's own documents, byte by byte, within half of its memory; then it goes on with a
-# text. ITERATIONS=4000 gives words that one can read; the two trainings then take some minutes each.
+# A small GPT learns this project's own documents, byte by byte, in half of its memory; then it continues a text. With
+# ITERATIONS=4000 it writes readable words; each of the two runs then takes some minutes.
 set -euo pipefail
 ITERATIONS=${ITERATIONS:-5}
 mkdir -p out/text
 cat *.md docs/*.md docs/howto/*.md | grep -v '^|' > out/text/documents.txt  # no tables
 
-echo "== 1. The net: the zoo's GPT-2, small, with the bytes of a text as its tokens."
+echo "== 1. The net: a small GPT-2 from the zoo, with the bytes of a text as its tokens."
 cat > out/text/gpt.py <<'PYTHON'
 from minidnn.zoo.gpt import GPT2
 
@@ -39,7 +39,7 @@ random_seed: 1
 YAML
 half=22MiB  # of the 44.6 MiB that it takes else
 
-echo "== 2. It learns, in all the bytes that it likes and in half of them. The weights are the same, byte for byte."
+echo "== 2. Train with unlimited memory, and with half of it. The weights are the same, byte for byte."
 train() {
   name=$1; shift
   minidnn train out/text/solver.yaml --max-iter "$ITERATIONS" --policy best "$@" --snapshot-prefix "out/text/$name" \
@@ -50,10 +50,10 @@ train free
 train half --budget $half
 cmp "out/text/free_iter_$ITERATIONS.safetensors" "out/text/half_iter_$ITERATIONS.safetensors"
 
-echo "== 3. How well? Of the tenth of the text that it has not seen."
+echo "== 3. Test on the tenth of the text that training has not seen."
 minidnn test out/text/gpt.yaml --weights "out/text/half_iter_$ITERATIONS.safetensors" --iterations 10
 
-echo "== 4. It goes on with a text. Without the kept keys and values the text is the same."
+echo "== 4. Continue a text. Without the cache of keys and values the text is the same."
 goes_on() {
   minidnn generate out/text/gpt.yaml --weights "out/text/half_iter_$ITERATIONS.safetensors" --prompt "A policy decides " \
     --count 300 --temperature 0.6 --seed 1 "$@"
