@@ -146,6 +146,22 @@ def test_within_steps(tmp_path):
     assert steps.within_steps(device, one, alone, 100) == {}, "no room"
 
 
+def test_what_disturbs_one_visit_to_a_rank_does_not_count(monkeypatch):
+    device, one = open_device("cpu"), program()
+    known = costs.estimate(device)
+    calls = []
+
+    def some(device, plan, ops):
+        calls.append(plan)
+        disturbed = 10.0 if len(calls) == 1 else 1.0
+        found = {x.op: x.algorithm for x in plan.schedules["TRAIN"].instructions if getattr(x, "op", None) in ops}
+        return {costs.key(op, algorithm): [disturbed] for op, algorithm in found.items()}
+
+    monkeypatch.setattr(steps, "_some", some)
+    found = steps.within_steps(device, one, known, 2**30)
+    assert len(calls) == 2 * len(set(map(id, calls))) > 2 and set(found.values()) == {1.0}
+
+
 @pytest.mark.parametrize("name", ["TRAIN", "TEST", "TEST1"])
 def test_steps_of_any_program_are_measured(name):
     device, one = open_device("reference"), replace(program(), name=name)
