@@ -44,7 +44,7 @@ GROUPS = {
 }
 VERBS = {verb: does for group in GROUPS.values() for verb, does in group.items()}
 
-HELP = "`minidnn help VERB` shows the options of a verb, with examples."
+ENDS = "`minidnn help VERB` shows the options of a verb, with examples.", "`minidnn --version` prints the version."
 COLUMN = 2 + max(map(len, VERBS)) + 2
 LONGEST = 100  # characters of a line on a wide terminal
 
@@ -60,4 +60,5 @@ class Program(Parser):
             for verb, does in verbs.items():
                 first, *more = textwrap.wrap(does, max(width - COLUMN, 20))
                 lines += [f"  {verb:{COLUMN - 2}}{first}", *(" " * COLUMN + line for line in more)]
-        return "\n".join([*lines, "", HELP, "`minidnn --version` prints the version.", ""])
+        ends = [line for text in ENDS for line in textwrap.wrap(text, width)]
+        return "\n".join([*lines, "", *ends, ""])
