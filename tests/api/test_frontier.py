@@ -68,7 +68,7 @@ def test_a_budget_and_one_step_beside_it(capsys):
     assert main(arguments) == 0
     assert "next saves" in capsys.readouterr().out
     assert main([*arguments[:-1], "6MiB"]) == 2 and "larger --budget" in capsys.readouterr().err
-    assert main(arguments[:-2]) == 2 and "with --step SIZE" in capsys.readouterr().err
+    assert main(arguments[:-2]) == 2 and "add --step SIZE" in capsys.readouterr().err
 
 
 @pytest.mark.extended

@@ -35,7 +35,7 @@ def refused(capsys, *words: str) -> str:
 def test_the_error_names_the_option(folder, capsys, file):
     error = refused(capsys, "plan", file, "--gpu", "titan_x", "--policy", "liveness")
     assert error.startswith("minidnn: net.prototxt:2:1: layer 'd': ")
-    assert error.endswith("; to plan without the data, say their shape: --shape data=8,C,H,W")
+    assert error.endswith("; to plan without the data, give their shape: --shape data=8,C,H,W")
 
 
 @pytest.mark.parametrize("file", ["net.prototxt", "solver.prototxt"])

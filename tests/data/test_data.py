@@ -211,7 +211,7 @@ class TestTransform:
             Transform(mean=(1, 2)).shape((3, 6, 6))
         with pytest.raises(DataError, match="need images"):
             Transform(mirror=True).shape((8,))
-        with pytest.raises(DataError, match=r"a mean of shape \(1, 2, 2\), a sample is \(3, 6, 6\)"):
+        with pytest.raises(DataError, match=r"a mean of shape \(1, 2, 2\), but a sample is \(3, 6, 6\)"):
             Transform(image=np.zeros((1, 2, 2), np.float32)).shape((3, 6, 6))
         with pytest.raises(DataError, match="need images"):
             Transform(image=np.zeros((1, 2, 2), np.float32)).shape((8,))

@@ -133,7 +133,7 @@ def test_a_rank_whose_mpi_never_starts_ends(capfd, monkeypatch):
     monkeypatch.setattr(guard, "MOMENT", 0.01)
     counts = chain([2, 3, 3], repeat(2))
     code, said = ends(lambda: next(counts), 600, capfd, hangs)
-    assert code == 1 and "rank 1: MPI cannot start, for of 3 ranks on this machine 2 are left" in said
+    assert code == 1 and "rank 1: MPI cannot start: of 3 ranks on this machine, 2 are left" in said
     code, said = ends(lambda: 3, 0.1, capfd, hangs)
     assert code == 1 and "rank 1: MPI has not started within 0.1 s" in said
 

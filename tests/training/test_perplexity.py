@@ -107,4 +107,4 @@ def test_the_shape_of_tokens_is_asked_for_as_such(tmp_path, capsys):
         "layer:" + TEXT.replace("synthetic_tokens:6:classes=9", "text:x").replace(" LOSS", "")
     )
     assert main(["plan", str(tmp_path / "net.yaml")]) == 2
-    assert capsys.readouterr().err.strip().endswith("say their shape: --shape data=4,T")
+    assert capsys.readouterr().err.strip().endswith("give their shape: --shape data=4,T")
