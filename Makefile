@@ -243,6 +243,7 @@ pictures: $(VENV)/.run $(PEERS)/.peers
 	$(BIN)/minidnn plan resnet50 --batch 64 --gpu h100 --ranks 1,2,4,...,1024 --link 8xnvlink4+8xib400 \
 	  --report docs/ranks.svg > /dev/null
 	$(BIN)/minidnn board resnet20:256 --report docs/board.svg > /dev/null
+	$(PEERS)/bin/python -m benchmarks.torch_rivals --draw docs/torch.svg  # of what --save has written
 	$(PEERS)/bin/python docs/screenshots.py
 
 # The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write

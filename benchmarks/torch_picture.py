@@ -18,13 +18,13 @@ from minidnn.report.table import size
 
 RESULTS = Path(__file__).parent / "results"
 WIDTH, LEFT, RIGHT = 720, 62, 20
-HEAD, TITLE, HEIGHT, BELOW = 132, 34, 236, 52  # pixels: of the head, and of a panel's title, plot and axis
+HEAD, TITLE, HEIGHT, BELOW = 150, 34, 236, 52  # pixels: of the head, and of a panel's title, plot and axis
 LETTERS = ".mini .large text, .mini .large text.soft { font-size: 15px; } .mini text.head { font-size: 21px; }"
 NETS = {"resnet50": "ResNet-50, 8 images of 224 × 224", "gpt2": "GPT-2 small, 4 rows of 256 tokens"}
 # way -> its name in the legend, and its colour
 WAYS = {
     "best": ("minidnn, one budget in", "p-best"),
-    "bound": ("no plan of minidnn lies below", "soft"),
+    "bound": ("bound, by the costs of plans", "soft"),
     "eager": ("PyTorch, eager", "p-baseline"),
     "checkpoint": ("checkpoint each block", "p-sqrt_n"),
     "save_on_host": ("save_on_cpu", "p-vdnn_all"),
@@ -36,12 +36,25 @@ Row = dict[str, Any]
 Point = tuple[float, float]
 
 
-def draw(path: Path) -> None:
-    """Write the picture of what was saved on a machine of this type."""
+def _document() -> Row:
+    """What was saved on a machine of this type."""
     m = machine.described()
-    found = json.loads((RESULTS / f"torch-rivals-{machine.slug(m['cpu'])}-{m['cores']}.json").read_text())
+    path = RESULTS / f"torch-rivals-{machine.slug(m['cpu'])}-{m['cores']}.json"
+    found: Row = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    return found
+
+
+def saved() -> list[Row]:
+    """The rows of an earlier run."""
+    return list(_document()["rows"])
+
+
+def draw(path: Path) -> None:
+    """Write the picture of the saved rows."""
+    found = _document()
     with replacing(path) as file:
-        file.write(picture(found["rows"], f"{m['cpu']}, {found['threads']} thread, PyTorch {found['torch']}"))
+        cpu = found["machine"]["cpu"]
+        file.write(picture(found["rows"], f"{cpu}, {found['threads']} thread, PyTorch {found['torch']}"))
 
 
 def picture(rows: Sequence[Row], note: str) -> str:
@@ -50,13 +63,16 @@ def picture(rows: Sequence[Row], note: str) -> str:
     for net in NETS:
         body += _panel(net, [r for r in rows if r["net"] == net], top)
         top += TITLE + HEIGHT + BELOW
-    about = f"One step, times eager's; bytes above parameters and batch. Hollow: not eager's bits. {note}."
+    about = (
+        "Time of a step, in times of eager's, against its memory above parameters and batch. Hollow: not eager's bits."
+    )
     frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
     head = [
         f'<svg class="mini" {frame} role="img"><style>{STYLE}{LETTERS}</style>',
         f'<rect class="paper" width="{WIDTH}" height="{top}" rx="8"/><g class="large">',
         '<text class="head" x="20" y="31">The same bits in fewer bytes: what a step takes</text>',
-        f'<text class="soft" style="font-size:12px" x="20" y="52">{escape(about)}</text>',
+        f'<text class="soft" style="font-size:12.5px" x="20" y="52">{escape(about)}</text>',
+        f'<text class="soft" style="font-size:12.5px" x="20" y="69">{escape(note)}</text>',
     ]
     return "\n".join([*head, *_legend(), *body, "</g></svg>"]) + "\n"
 
@@ -66,7 +82,7 @@ def _legend() -> Iterator[str]:
         x = 20
         for way in ways:
             name, colour = WAYS[way]
-            y = 66 + 21 * line
+            y = 84 + 21 * line
             yield f'<rect x="{x}" y="{y}" width="12" height="12" rx="2" fill="var(--{colour})"/>'
             yield f'<text x="{x + 18}" y="{y + 11}">{escape(name)}</text>'
             x += 38 + round(8 * len(name))
@@ -110,14 +126,13 @@ def _panel(net: str, rows: Sequence[Row], top: int) -> Iterator[str]:
 def _floor(
     edge: Sequence[Point], x: Callable[[float], float], y: Callable[[float], float], bottom: float
 ) -> Iterator[str]:
-    """The area below the bound. edge: (bytes, ratio) from the most bytes to the least"""
+    """The bound, and the bytes that are too few for any plan. edge: (bytes, ratio) from the most bytes to the least"""
     if not edge:
         return
     line = "L".join(f"{x(b):.1f} {y(r):.1f}" for b, r in edge)
     last = x(edge[-1][0])
-    area = f"M{WIDTH - RIGHT} {bottom}V{y(edge[0][1]):.1f}L{line}V{bottom}Z"
-    yield f'<path d="{area}" fill="var(--soft)" fill-opacity="0.18"/>'
     dashed = 'fill="none" stroke="var(--soft)" stroke-width="1.6" stroke-dasharray="5 3"'
     yield f'<path d="M{WIDTH - RIGHT} {y(edge[0][1]):.1f}L{line}" {dashed}/>'
-    beyond = f'x="{LEFT}" y="{bottom - HEIGHT}" width="{last - LEFT:.1f}" height="{HEIGHT}"'  # too few bytes for any
+    beyond = f'x="{LEFT}" y="{bottom - HEIGHT}" width="{last - LEFT:.1f}" height="{HEIGHT}"'
     yield f'<rect {beyond} fill="var(--soft)" fill-opacity="0.18"/>'
+    yield f'<text class="soft" x="{LEFT + 10}" y="{bottom - 12}">too few bytes</text>'

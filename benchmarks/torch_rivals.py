@@ -2,7 +2,8 @@
 
     python -m benchmarks.torch_rivals                                     both nets: some twenty minutes on two cores
     python -m benchmarks.torch_rivals --only gpt2 --ways eager,checkpoint,best:30
-    python -m benchmarks.torch_rivals --save                              also writes benchmarks/results/torch-rivals-*
+    python -m benchmarks.torch_rivals --save                              also writes benchmarks/results/torch-rivals-*;
+                                                                          what was not run stays as it was saved there
     python -m benchmarks.torch_rivals --draw docs/torch.svg               draws what --save has written
 
 gpt2 is GPT-2 small whole (12 blocks, 124 million parameters, dropout 0.1) on four rows of 256 tokens, resnet50 the
@@ -38,7 +39,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.torch_picture import draw
+from benchmarks.torch_picture import draw, saved
 from benchmarks.torch_steps import End, Row, Side, mib, parser, report
 from minidnn.cli.options import names
 from minidnn.jobs.outcome import bound_at
@@ -202,7 +203,7 @@ def farthest(gradients: dict[str, torch.Tensor], file: Path) -> float | None:
 
 def rows(net: str, ways: Sequence[str], rounds: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        for way in dict.fromkeys(["eager", *ways]):
+        for way in dict.fromkeys(["eager", *ways] if set(ways) != {"bound"} else ways):
             command = [sys.executable, "-m", "benchmarks.torch_rivals", "--one", net, way, folder, str(rounds)]
             try:
                 done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False)
@@ -253,15 +254,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         asked.error(f"no net {unknown[0]}; there are {', '.join(CASES)}")
     if unknown := [way for way in args.ways if way.partition(":")[0] not in (*MAKE, "bound")]:
         asked.error(f"no way {unknown[0]}; there are {', '.join(WAYS)}")
-    lines: list[list[str]] = []
     all_rows: list[Row] = []
     eager: Row = {}
     for net in args.only:
         for row in rows(net, args.ways, args.rounds):
             eager = row if row["way"] == "eager" else eager
             all_rows.append(row)
-            lines.append(cells(row, eager))
-            print("  ".join(lines[-1]), file=sys.stderr, flush=True)
+            print("  ".join(cells(row, eager)), file=sys.stderr, flush=True)
+    if args.save:
+        all_rows += [row for row in saved() if (row["net"], row["way"]) not in {(r["net"], r["way"]) for r in all_rows}]
+        all_rows.sort(key=lambda row: row["net"])
+    eagers = {row["net"]: row for row in all_rows if row["way"] == "eager"}
+    lines = [cells(row, eagers.get(row["net"], {})) for row in all_rows]
     report("torch-rivals", HEADINGS, lines, [], all_rows, args)
     return 0
 
