@@ -101,7 +101,7 @@ OTHERS = *STAYING, "vdnn_pp", "accudnn", "superneurons", "layrub"
 
 
 def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Plan:
-    """Copies, recomputation, algorithms and parts, by cost."""
+    """Copies, recomputation, algorithms, parts: by cost."""
     room = host_room(program, costs)
     stay = room is not None and room <= 0  # tensors have nowhere to go
     others = [find(name, budgeted=True) for name in (STAYING if stay else OTHERS)]

@@ -51,7 +51,7 @@ Finish = Callable[[Plan], Plan]  # chooses algorithms for an order
 
 
 def checkmate(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Recomputation by an integer program, or its rounding.
+    """Recomputation by an integer program, or a rounding.
 
     Raises BadInput without the package highspy.
     """

@@ -43,7 +43,7 @@ SLACKS = (8, 0)  # most ops that a tensor stays beyond its last use, or comes ba
 
 
 def flashneuron(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """First forward maps are offloaded until the rest fits.
+    """The first maps are offloaded until the rest fits.
 
     If no selection keeps the budget, the leanest plan is returned, and the refusal names it.
     """
