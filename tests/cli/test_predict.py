@@ -128,7 +128,7 @@ def test_an_empty_folder_is_named(case, capsys):
     ("arrays", "change", "said"),
     [
         ({"x": np.zeros((4, 3, 16, 16), np.uint8)}, "", "of an unknown channel order: give transform_param"),
-        ({"x": np.zeros((4, 3, 16, 16), np.float32)}, "", "are arrays (3, 16, 16), which are not 8-bit images"),
+        ({"x": np.zeros((4, 3, 16, 16), np.float32)}, "", "has arrays (3, 16, 16), which are not 8-bit images"),
         ({"x": np.zeros((4, 3, 16, 16), np.uint8)}, "channel_order: RGB", None),
     ],
 )  # fmt: skip
