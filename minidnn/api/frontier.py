@@ -77,9 +77,7 @@ def of(
     budget = job.setting.budget
     if step is not None:
         if budget is None or step >= budget:
-            raise InvalidInput(
-                "--step: needs a --budget that is larger, since it is subtracted from it and added to it"
-            )
+            raise InvalidInput("--step: needs a larger --budget, from which it is subtracted and to which it is added")
         budgets = [budget - step, budget, budget + step]
     try:
         result = sweep(job.programs, policies, costs, points, job.train.name, tell, budgets, job.setting.host_budget)

@@ -11,7 +11,7 @@ from minidnn.report.table import duration, size
 Row = Mapping[str, Any]
 PARTS = ("forward_seconds", "backward_seconds", "update_seconds")
 SUMS = {
-    "chosen_sum": "as chosen by {policy}",
+    "chosen_sum": "with the algorithms of {policy}",
     "fastest_sum": "with the fastest",
     "least_sum": "with the least workspace",
 }

@@ -100,7 +100,7 @@ def test_for_people(folder, capsys):
     assert main(["time", "net.yaml", "--gpu", "v100", "--algorithms"]) == 0
     text = capsys.readouterr().out
     assert "conv1" in text and "backward_filter" in text and text.count("1.00×") >= text.count("chosen") == 5
-    assert f"all ops, as chosen by {DEFAULT}: " in text and "all ops, with the least workspace: " in text
+    assert f"all ops, with the algorithms of {DEFAULT}: " in text and "all ops, with the least workspace: " in text
 
 
 def test_what_it_cannot_do_is_said(folder, capsys):

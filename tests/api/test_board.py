@@ -130,5 +130,5 @@ def test_budgets_and_batches_are_read_from_words():
     assert [budget_of(b) for b in (*BUDGETS, "0.5", "4GiB")] == [1.0, 0.7, 0.5, 0.3, 0.15, 0.5, 4 * 2**30]
     assert at_batch("vgg19:64") == ("vgg19", 64) and at_batch("net.yaml") == ("net.yaml", None)
     for wrong in ("half", "0%", "-5%", "2000%"):
-        with pytest.raises(InvalidInput, match=f"budget {wrong!r}: a part"):
+        with pytest.raises(InvalidInput, match=f"budget {wrong!r}: expected a percentage"):
             budget_of(wrong)

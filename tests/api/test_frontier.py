@@ -94,7 +94,7 @@ def test_a_table_json_and_a_picture(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--points", "1"], "two or more"),
+        (["--points", "1"], "at least 2 budgets"),
         (["--report", "x.html"], ".svg"),
         (["--policies", "livenes"], "did you mean 'liveness'"),
     ],

@@ -184,7 +184,7 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert main(asked) == 0
     assert "measured costs" in capsys.readouterr().out
     assert main([*asked, "--batch", "7"]) == 2
-    assert "nobody has measured conv1+relu1.forward" in capsys.readouterr().err
+    assert "there are no measurements of conv1+relu1.forward" in capsys.readouterr().err
     assert main([*asked, "--gpu", "k40"]) == 2
     assert "leave out --gpu k40" in capsys.readouterr().err
     argv = ("--device", "reference", "--policy", "liveness", "--budget", "1MiB")

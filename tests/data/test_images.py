@@ -71,7 +71,7 @@ class TestDecoding:
 
     def test_what_is_no_whole_image(self):
         whole = jpeg(digit(1, 1))
-        for data, what in ((b"", "no image"), (b"GIF89a", "no image"), (whole[: len(whole) // 2], "")):
+        for data, what in ((b"", "not an image"), (b"GIF89a", "not an image"), (whole[: len(whole) // 2], "")):
             with pytest.raises(DataError, match=rf"not a whole image \({len(data)} bytes\).*{what}"):
                 decoding.pixels(data, 3)
 

@@ -98,7 +98,7 @@ def test_what_is_planned_runs(case, ranks, measured, policies):
 
 def test_measured_costs_are_asked_for(case):
     """A plan with them is another. They were taken by `plan` alone, and unasked."""
-    with pytest.raises(InvalidInput, match=r"nobody has measured copies"):
+    with pytest.raises(InvalidInput, match=r"there are no measurements of copies"):
         planned("liveness:p", None, costs="measured")
     profiled(None)
     assert planned("liveness:p", None) == planned("liveness:p", None, costs="estimated")

@@ -146,7 +146,7 @@ def test_tune_plans_its_ranks(folder, capsys):
 @pytest.mark.parametrize(
     "argv, says",
     [
-        (["plan", "solver.yaml", "--link", "pcie4"], "say how many (--ranks N)"),
+        (["plan", "solver.yaml", "--link", "pcie4"], "give their number (--ranks N)"),
         (["plan", "solver.yaml", "--ranks", "2", "--link", "pcie"], "did you mean 'pcie"),
         (["plan", "solver.yaml", "--ranks", "2,x"], "'x' is not a whole number"),
         (["plan", "solver.yaml", "--ranks", "...,4"], "stands between rising numbers"),

@@ -291,7 +291,7 @@ def test_a_table_says_what_it_means(capsys):
     argv = ["search", "cifar10_quick", "--max", "batch", "--gpu", "k40", "--policies", "liveness:m"]
     assert main([*argv, "--budget", "100KiB"]) == 0
     out = capsys.readouterr().out
-    assert "none" in out and "largest tried" in out and "ended" not in out
+    assert "none" in out and "largest size tried" in out and "stopped" not in out
     assert "No plan that runs each op whole fits batch 1: the bound is" in out
     assert main([*argv, "--budget", "10MiB", "--step", "16"]) == 0
     assert "cifar10_quick, 10.0 MiB" in capsys.readouterr().out

@@ -132,7 +132,7 @@ OUTPUT = "- {name: mean, type: Reduction, bottom: ip, top: mean, include: {phase
     ("fields", "said"),
     [
         ({"keep_best": "acuracy"}, r"output 'acuracy' \(did you mean 'accuracy'\?\); there are accuracy, loss, mean"),
-        ({"keep_best": "mean"}, "mean is neither an Accuracy nor a loss: say highest:mean or lowest:mean"),
+        ({"keep_best": "mean"}, "mean is neither an Accuracy nor a loss: use highest:mean or lowest:mean"),
         ({"keep_best": "objective"}, "no test net has an output 'objective'"),
         ({"keep_best": "loss", "test_data": None, "test_epochs": None}, "keep_best needs tests"),
         ({"keep_best": "loss", "snapshot_prefix": ""}, "keep_best needs a snapshot_prefix"),

@@ -118,7 +118,7 @@ class Convolved(Net):
 def test_a_net_that_mixes_tokens_otherwise_has_no_cache():
     made = Generator.of(Convolved())
     setting = Setting.of({"device": "cpu", "keep": [made.scores], "seed": 5})
-    with pytest.raises(Mixing, match=r"layer image \(Reshape\): its bottoms and tops are no \(N, T, ...\) of tokens"):
+    with pytest.raises(Mixing, match=r"layer image \(Reshape\): its bottoms and tops are not \(N, T, ...\) of tokens"):
         made.opened(setting)
     with made.opened(setting, cached=False) as writer:
         assert len(list(writer.go_on([1, 2], 9, Sampling()))) == 9
