@@ -59,7 +59,7 @@ def asks(kind):
         ("call", r"Asks fails .*: tests/torch/test_eager_refused.py:\d+: TypeError: add\(\): argument 'other'"),
         ("large", r"the loss has the shape \(4, 8\); reduce it to one number"),
         ("constant", "the loss depends on no parameter that requires a gradient"),
-        ("none", "the loss is NoneType, no tensor"),
+        ("none", "the loss is a NoneType, not a tensor"),
     ],
 )
 def test_what_cannot_be_foreseen_is_refused_by_line(kind, message):
