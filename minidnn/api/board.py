@@ -186,5 +186,5 @@ def _paper(policy: str) -> PaperRow | None:
         return None
     return PaperRow(
         policy=policy, paper_title=result.title, authors=result.authors, venue=result.venue, year=result.year,
-        section=result.section, style=result.style, silent=list(result.silent),
+        section=result.section, called=result.called, style=result.style, silent=list(result.silent),
     )  # fmt: skip

@@ -146,14 +146,14 @@ def _failures(document: Mapping[str, Any]) -> str:
 def _papers(document: Mapping[str, Any]) -> str:
     lines = []
     for p in document["papers"]:
-        style = f" Hence {p['policy']}-style." if p["style"] else ""
+        called = f"{p['called']}: " if p["called"] else ""
         where = f"{p['venue']} {p['year']}, {p['section']}" if p["authors"] else "minidnn's own"
         title = p["paper_title"] if p["authors"] else p["paper_title"].partition(": ")[2]
         silent = "".join(f"<li>{escape(sentence)}</li>" for sentence in p["silent"])
         lines.append(
             f'<tr data-policy="{escape(p["policy"])}"><td class="l">{escape(p["policy"])}</td>'
             f'<td class="wide">{escape(title)}<br><span class="dim">{escape(p["authors"])}</span></td>'
-            f'<td class="wide">{escape(where)}.{escape(style)}{f"<ul>{silent}</ul>" if silent else ""}</td></tr>'
+            f'<td class="wide">{escape(called)}{escape(where)}.{f"<ul>{silent}</ul>" if silent else ""}</td></tr>'
         )
     head = '<th class="l">policy</th><th class="l">paper</th><th class="l">source, and what our reading assumes</th>'
     return f"<table class=papers><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

@@ -74,7 +74,11 @@ class PaperRow(Record):
     venue: str = Field(description="where the paper appeared")
     year: int | None = Field(description="when it did")
     section: str = Field(description="the part of the paper that the policy follows")
-    style: bool = Field(description="whether the policy deviates so far that it is only in the paper's style")
+    called: str = Field(
+        description="what the policy is called after the paper: its system's name, with -style if the policy is "
+        "partial, or decides otherwise; empty if the paper has no name for it"
+    )
+    style: bool = Field(description="whether that is so")
     silent: list[str] = Field(description="what our reading assumes where the paper gives no answer")
 
 

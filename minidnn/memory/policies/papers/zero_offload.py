@@ -1,5 +1,6 @@
 """ZeRO-Offload (Ren, Rajbhandari, Aminabadi, Ruwase, Yang, Zhang, Li, He: "ZeRO-Offload: Democratizing Billion-Scale
-Model Training", USENIX ATC 2021), its schedule for a single GPU (section 4.1).
+Model Training", USENIX ATC 2021), its schedule for a single GPU (section 4.1). ZeRO-Offload-style: the deviations are
+below.
 
 The optimizer's state and the weights live on the host, and so does their update. Forward and backward run on the
 device. A gradient goes out as soon as it is made, beside the backward pass, and its bytes are free once it has gone.
