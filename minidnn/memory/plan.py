@@ -37,6 +37,8 @@ class OffloadInterval:
     prefetch_at: bytes are taken and the copy back is issued before this point; None: the tensor does not return
     needed_at:   compute waits here for the copy back; not after the first read, re-runs included
     into:        the slot whose bytes the copy back takes; None: bytes of its own
+    on_demand:   whether the copy out begins no sooner than `offload_at`, as that of a runtime which decides there. If
+                 not, it begins as soon as the tensor has its value and the copies before it are done
     """
 
     tensor: Tensor
@@ -45,6 +47,7 @@ class OffloadInterval:
     prefetch_at: Point | None
     needed_at: Point | None
     into: Slot | None = None
+    on_demand: bool = False
 
 
 # {tensor: the tensor or slot whose bytes it takes}. An Op as key means its workspace; a pair means the one residency of

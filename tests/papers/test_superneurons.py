@@ -13,7 +13,7 @@ from minidnn.memory.planning import arrange
 from minidnn.programs.build import programs
 from minidnn_papers.layer_steps import layer_steps
 from minidnn_papers.row import Row
-from minidnn_papers.superneurons import GB, K40, moved, one_norm, schedule, series, table_1
+from minidnn_papers.superneurons import GB, K40, PAPERS, _on_demand, moved, one_norm, schedule, series, table_1
 
 MIB = 2**20
 
@@ -104,12 +104,17 @@ def test_table_3_nothing_moves_while_it_fits_and_the_cache_moves_no_more_than_th
     before = 0
     for batch in (256, 1024):
         p = program("superneurons_alexnet", batch)
-        assert moved(schedule(p, "superneurons", K40)) == 0
+        assert moved(schedule(p, PAPERS, K40)) == 0
         pooled = moved(schedule(p, "superneurons_offload:m"))
         assert pooled == batch / 256 * (before or pooled)
         before = before or pooled
-    tight = schedule(p, "superneurons", int(4.5 * GB))
+    tight = schedule(p, PAPERS, int(4.5 * GB))
     assert moved(tight) > 0
+
+
+def test_figure_11_a_cache_on_demand_is_slower_than_one_with_foresight():
+    found = [Row("superneurons", *row) for row in _on_demand()]
+    assert len(found) == 2 and all(0 < row.ours < 0.5 and row.paper is None for row in found)
 
 
 def test_rows_that_are_exact():

@@ -230,6 +230,8 @@ class Lowering:
             self.clocks.wait(stream, on)
 
     def offload(self, s: Residency) -> None:
+        if s.leaves is not None and s.leaves.on_demand:
+            self.wait("out", self.last_compute)
         self.wait("out", self.written.get(s))
         self.before_host_write("out", s.tensor)
         index = self.emit(Offload(s))

@@ -43,7 +43,7 @@ from minidnn.memory.policies.papers.recompute_all import recompute_all
 from minidnn.memory.policies.papers.recompute_cheap import recompute_cheap, recompute_cheap_within
 from minidnn.memory.policies.papers.selective import selective
 from minidnn.memory.policies.papers.sqrt_n import sqrt_n, sqrt_n_within
-from minidnn.memory.policies.papers.superneurons import superneurons
+from minidnn.memory.policies.papers.superneurons import superneurons, superneurons_on_demand
 from minidnn.memory.policies.papers.superneurons_steps import STEPS
 from minidnn.memory.policies.papers.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.papers.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
@@ -117,7 +117,8 @@ def _best(program: Program, costs: Costs, budget: int, parts: bool = True) -> Pl
 
 
 CHOOSING: dict[str, Policy] = {
-    "best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons, "poet": poet, "monet": monet,
+    "best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons,
+    "superneurons_on_demand": superneurons_on_demand, "poet": poet, "monet": monet,
 }  # fmt: skip
 PARTING: dict[str, Policy] = {"best": partial(_best, parts=False)}  # that choose parts: what "@N" takes of them
 

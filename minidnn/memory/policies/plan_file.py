@@ -295,13 +295,15 @@ class _Reader:
                 f"{self.path}: an offload interval {values} lacks a field, or has an unknown one: "
                 f"{', '.join(sorted(missing))}"
             )
-        points = {
+        points: dict[str, Any] = {
             p: None
             if values[p] is None
             else self._named(self.points, values[p], f"execution (an offload interval's {p})")
             for p in POINTS
         }
         rest = {name: value for name, value in values.items() if name not in ("tensor", *POINTS)}
+        if not isinstance(rest.get("on_demand", False), bool):
+            raise PlanError(f"{self.path}: an offload interval {values}: on_demand is true, or left out")
         if "into" in rest:
             rest["into"] = self._slot(f"an offload interval of {values['tensor']}", rest["into"])
         return OffloadInterval(self._named(self.tensors, values["tensor"], "tensor"), **points, **rest)

@@ -26,13 +26,14 @@ from tests.support.schedules import positions
     "policy",
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
-        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "flashneuron:m", "poet",
+        "superneurons_on_demand", "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "flashneuron:m", "poet",
         "capuchin:m", "dtr:m", "l2l:m", "zero_offload:m", "checkmate:m", "monet", "checkpoint_blocks:m", "selective:m",
     ],
 )  # fmt: skip
 def test_listing(policy):
     # vdnn_dyn has to offload and to mix algorithms there, dtr to run conv0 twice again, the others to move two tensors
     kib = {**dict.fromkeys(("accudnn:m", "flashneuron:m", "superneurons", "poet"), 240), "vdnn_dyn": 290}
+    kib |= {"superneurons_on_demand": 240}
     kib |= {"capuchin:m": 420, "dtr:m": 270}
     kib |= {"checkmate:m": 270, "monet": 310}  # as dtr, with fewer runs; and with 40 KiB of workspace
     budget = kib[policy] * 1024 if policy in kib else None

@@ -58,6 +58,17 @@ def test_a_plan_comes_back_as_it_was(saved, net, policy):
         assert after.schedules[name].plan.share == schedule.plan.share
 
 
+def test_copies_on_demand_come_back_as_they_were(tmp_path):
+    programs = lowered("residual")[:1]
+    with pytest.raises(BudgetError) as refused:
+        arrange(programs, "superneurons_on_demand", TITAN, 1)
+    before = arrange(programs, "superneurons_on_demand", TITAN, refused.value.smallest)
+    plan_file.save(tmp_path / "it.plan", before, TITAN)
+    assert any(offload.on_demand for offload in before.schedules["TRAIN"].plan.offloads)
+    after = arrange(programs, str(tmp_path / "it.plan"), TITAN)
+    assert str(after.schedules["TRAIN"]) == str(before.schedules["TRAIN"])
+
+
 def test_all_of_a_plan_is_saved():
     """Whoever adds a field to Plan, OffloadInterval or Slot must decide what a file says of it."""
     decisions = {f.name for f in dataclasses.fields(Plan)} - {"bound"}  # which holds for one budget alone
@@ -209,6 +220,7 @@ def _aliased(train, _):
             lambda t, _: t["offloads"][0].update(into={"slot": "a", "nbytes": -8}),
             "an offload interval of .* shares .*a slot with its",
         ),
+        (lambda t, _: t["offloads"][0].update(on_demand="yes"), "on_demand is true, or left out"),
         (lambda t, _: t["algorithm"].update({"conv1.forward": ["fast"]}), "not a plan: programs.TRAIN.algorithm"),
         (lambda t, _: t["ops"].update({"conv1.forward": "0"}), "conv1.forward has other constants or tensors"),
         (lambda _, file: file.update(minidnn_plan=3), "of version 3"),

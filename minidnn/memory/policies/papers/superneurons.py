@@ -1,22 +1,26 @@
 """SuperNeurons (Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska: "SuperNeurons: Dynamic GPU Memory Management for Training
-Deep Neural Networks", PPoPP 2018), all of it under a budget. SuperNeurons-style: what moves is simulated beforehand,
-and the quicker of two ways is taken.
+Deep Neural Networks", PPoPP 2018), all of it under a budget.
 
-It does the least that fits, like the paper's runtime, whose cache moves nothing while there is room:
+Both policies do the least that fits, like the paper's runtime, whose cache moves nothing while there is room:
 
   1. Nothing moves and nothing runs again.
   2. The tensor cache (section 3.3.2, superneurons_cache.py) sends the least recently used tensors to
      the host when room is needed.
   3. Cost-aware recomputation (3.4, superneurons_steps.py), and the cache for all other tensors.
 
-The last two compete, and the one with the shorter simulated step is taken. For long programs the simulation would take
-too much time; then the third is taken if it fits, else the second. Ops take the fastest algorithms whose workspaces fit
-into the bytes that their tensors leave (3.5). If nothing fits, the plan is the leanest: all idle tensors are on the
-host.
+  superneurons_on_demand  The paper's runtime, which does not know what comes: a copy out begins where room is needed,
+                          and the first of the three that fits is taken.
+  superneurons            SuperNeurons-style: a copy out begins as soon as a tensor that will leave has its value, and
+                          of the last two the one with the shorter simulated step is taken. For long programs the
+                          simulation would take too much time; then the third is taken if it fits, else the second.
+
+Ops take the fastest algorithms whose workspaces fit into the bytes that their tensors leave (3.5). If nothing fits, the
+plan is the leanest: all idle tensors are on the host.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from minidnn.costs import Costs
@@ -27,7 +31,7 @@ from minidnn.memory.policies.shared.algorithms import choose, fastest_within, li
 from minidnn.memory.policies.shared.probe import arena, seconds
 from minidnn.memory.policies.shared.recompute import Repeatable
 from minidnn.memory.schedule import aligned
-from minidnn.program import Program
+from minidnn.program import Op, Program
 
 ATTEMPTS = 4  # caps tried: each is lower by the bytes that the last placement had too many
 TRIES = 2  # rooms for workspaces that are tried; after these the plan has the leanest algorithms
@@ -36,15 +40,11 @@ SIMULATED = 3000  # ops; for longer programs the second and third way are not bo
 
 
 def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
-    """A tensor cache, and recomputation of cheap segments."""
-    share = in_place_sharing(program)
-    least = choose(program, costs, "m")
-    kept = _CachedOrder(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)
+    """A tensor cache with foresight, and recomputation."""
+    kept = _CachedOrder(program, costs, budget, program.ops)
     if kept.still and (plan := kept.within()) and not plan.offloads:
         return plan
-    again = _CachedOrder(
-        program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), budget
-    )
+    again = _with_segments_again(program, costs, budget)
     result = []
     for way in (again, kept):
         if plan := way.within():
@@ -53,7 +53,25 @@ def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
                 break
     if result:
         return result[0] if len(result) == 1 else min(result, key=lambda plan: seconds(program, costs, plan))
-    return min((way.leanest() for way in (again, kept)), key=lambda plan: arena(program, costs, plan))
+    return _leanest(program, costs, (again, kept))
+
+
+def superneurons_on_demand(program: Program, costs: Costs, budget: int) -> Plan:
+    """A tensor cache that evicts on demand; recomputation."""
+    kept = _CachedOrder(program, costs, budget, program.ops, on_demand=True)
+    if plan := kept.within():
+        return plan
+    again = _with_segments_again(program, costs, budget, on_demand=True)
+    return again.within() or _leanest(program, costs, (again, kept))
+
+
+def _with_segments_again(program: Program, costs: Costs, budget: int, on_demand: bool = False) -> _CachedOrder:
+    order = route(Repeatable(program, in_place_sharing(program)))
+    return _CachedOrder(program, costs, budget, order, on_demand)
+
+
+def _leanest(program: Program, costs: Costs, ways: Sequence[_CachedOrder]) -> Plan:
+    return min((way.leanest() for way in ways), key=lambda plan: arena(program, costs, plan))
 
 
 class _CachedOrder:
@@ -62,9 +80,12 @@ class _CachedOrder:
     The cap begins at the budget, and goes down by the bytes that placement needs beyond it.
     """
 
-    def __init__(self, program: Program, costs: Costs, plan: Plan, limit: int) -> None:
-        self.program, self.costs, self.plan, self.limit = program, costs, plan, limit
-        self.cache = TensorCache(program, costs, plan)
+    def __init__(
+        self, program: Program, costs: Costs, limit: int, order: tuple[Op, ...], on_demand: bool = False
+    ) -> None:
+        self.program, self.costs, self.limit = program, costs, limit
+        self.plan = Plan(order=order, algorithm=choose(program, costs, "m"), share=in_place_sharing(program))
+        self.cache = TensorCache(program, costs, self.plan, on_demand)
         self.slack, self.cap = limit // SLACK, limit
         self.cached = self.cache.keep(limit)
         self.still = not self.cached.offloads

@@ -7,11 +7,15 @@ The device's memory is a cache of the host's. An execution locks the tensors tha
 are away. To make room for these and for the tensors that the execution writes, the least recently used others leave
 until all fits. While there is room, nothing moves.
 
-A tensor that leaves is copied out as soon as it has its value, unless the host has the value already. So its bytes are
-free when others need them. A tensor that comes back is copied beside the layers from the convolution before on (3.3.1),
-if there is room for it that long. If not, its copy begins later, at the latest where the tensor is used.
+A tensor that leaves is copied out, unless the host has its value already. There are two ways:
 
-Tensors that live across steps stay. So do tensors whose copy takes less time than the link's latency.
+  on demand       The copy begins where others need the bytes, and they wait for it, as in the paper. Nothing tells the
+                  runtime beforehand that the tensor will leave.
+  with foresight  The copy begins as soon as the tensor has its value, since its bytes will be needed: minidnn's own.
+                  A tensor whose copy takes less time than the link's latency stays.
+
+A tensor that comes back is copied beside the layers from the convolution before on (3.3.1), if there is room for it
+that long. If not, its copy begins later, at the latest where the tensor is used. Tensors that live across steps stay.
 """
 
 from __future__ import annotations
@@ -68,14 +72,14 @@ class Cached:
 class TensorCache:
     """The uses of every buffer in a plan. From these, `keep` computes a cache of any size."""
 
-    def __init__(self, program: Program, costs: Costs, plan: Plan) -> None:
+    def __init__(self, program: Program, costs: Costs, plan: Plan, on_demand: bool = False) -> None:
         """`plan` gives the order, algorithms and sharing.
 
         The cache decides the offload intervals, so those of `plan` are ignored.
         """
         plan = complete(program, costs, replace(plan, offloads=()))
-        self.order, inputs = plan.order, set(program.inputs)
-        least = costs.latency * costs.bandwidth_out
+        self.order, self.on_demand, inputs = plan.order, on_demand, set(program.inputs)
+        least = 0.0 if on_demand else costs.latency * costs.bandwidth_out
         residencies = residencies_of(program, plan)
         buffers = group(program, plan, residencies)
         starts: dict[Point, list[Residency]] = defaultdict(list)
@@ -146,9 +150,13 @@ class TensorCache:
             for line in going:
                 del recent[line]
                 line.gone = p
+                if self.on_demand and line.out is not None:
+                    line.out = p
             live[p] = used
             for line in back:
-                offloads.append((line, OffloadInterval(line.tensors[line.next], line.out, line.gone, p, p)))
+                late = self.on_demand and line.out is not None
+                offload = OffloadInterval(line.tensors[line.next], line.out, line.gone, p, p, on_demand=late)
+                offloads.append((line, offload))
                 line.gone, line.out, line.clean = None, None, True
             for line in touched:
                 if line.written[line.next]:

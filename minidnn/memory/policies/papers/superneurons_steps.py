@@ -1,8 +1,8 @@
 """SuperNeurons (Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska: "SuperNeurons: Dynamic GPU Memory Management for Training
 Deep Neural Networks", PPoPP 2018): its techniques without a budget.
 
-Each policy adds one technique to the one before, as Table 1 of the paper measures them. The policy superneurons
-(superneurons.py) has them all, under a budget.
+Each policy adds one technique to the one before, as Table 1 of the paper measures them. The policies of superneurons.py
+have them all, under a budget.
 
   superneurons_offload     Liveness (3.2) and the unified tensor pool (3.3.1). Results of convolutions leave for the
                            host beside the layers up to the next convolution. They come back beside a convolution's
