@@ -4,9 +4,10 @@ The paper's tables were not available, so only the abstract's two numbers can be
 and up to 60 % less pinned memory. Ours are computed on the Titan X's profile with vDNN's memory facts. The authors'
 code has AlexNet at batch 128 and 256 and VGG at 64, and only linear networks; GoogLeNet was added here.
 
-The authors reached the second number by packing ReLU's outputs on the host. How much these shrink is measured here on a
-small network that is trained. A second row shows the saving by a pinned ring, which pins only as many bytes as the ring
-holds.
+The authors reached the second number in two steps. Bytes are pinned on demand, for the time of their copies
+(minidnn/memory/execution/pinning.py). And ReLU's outputs are packed on the host: how much these shrink is measured here
+on a small network that is trained. A further row has the saving by a pinned ring, minidnn's own, which pins only as many
+bytes as the ring holds.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ CARD = "in 12 GiB"
 RING = (
     "ours is the smallest ring with which a step is no slower than vDNN's in the same bytes of the device; that fewer "
     "maps leave counts too. The thread behind it is taken to copy 6 GB/s"
+)
+THREADS = 8  # that pack in the authors' code
+ON_DEMAND = (
+    f"of the same copies. {THREADS} threads pack, as in the authors' code, each taken to pack 2 GB/s. What they have "
+    "packed lies in ordinary memory here; whether the paper counts it is not known"
 )
 DENSITY = "the paper's networks had ImageNet's activations; these are what ReLU left of digits after 40 steps"
 
@@ -90,21 +96,33 @@ def _seconds(lowered: tuple[Program, ...], policy: str, card: Costs, budget: int
 
 
 def _pinned(tell: Tell) -> Iterator[Row]:
-    """Rows of the pinned memory saved relative to vDNN, by a ring and by packing."""
-    less: dict[str, float] = {}
-    for (name, batch), title in NETS.items():
-        for vdnn, pp in PAIRS:
-            tell(f"vDNN++: pinned memory, {title}, {pp}")
-            case = f"{title}, {pp}:p"
-            less[case] = _ring(_lowered(name, batch), f"{vdnn}:p", f"{pp}:p")
-            yield Row(
-                "vdnnpp", "pinned memory", case, "pinned less than vDNN, with a ring, %", None, less[case], NO_TABLE
-            )
-    best = max(less, key=less.__getitem__)
-    yield Row("vdnnpp", "abstract", best, "pinned less than vDNN, with a ring, %", LESS_PINNED, less[best], RING)
+    """Rows of the pinned memory saved relative to vDNN, on demand, by a ring and by packing."""
+    for what, saved, which, why in (
+        ("pinned on demand, less than by vDNN, %", _on_demand, 0, ON_DEMAND),
+        ("pinned less than vDNN, with a ring, %", _ring, 1, RING),
+    ):
+        less: dict[str, float] = {}
+        for (name, batch), title in NETS.items():
+            for pair in PAIRS:
+                tell(f"vDNN++: pinned memory, {title}, {pair[which]}")
+                case = f"{title}, {pair[which]}:p"
+                less[case] = saved(_lowered(name, batch), *(f"{policy}:p" for policy in pair))
+                yield Row("vdnnpp", "pinned memory", case, what, None, less[case], NO_TABLE)
+        best = max(less, key=less.__getitem__)
+        yield Row("vdnnpp", "abstract", best, what, LESS_PINNED, less[best], why)
     tell("vDNN++: packing what a network that trains stashes")
     ours, why = _packed()
     yield Row("vdnnpp", "abstract", "LeNet on digits, vdnn_all", "packed, less than raw, %", LESS_PINNED, ours, why)
+
+
+def _on_demand(lowered: tuple[Program, ...], vdnn: str, pp: str) -> float:
+    """Per cent of vDNN's pinned memory saved by pinning on demand for the copies of the same plan, with packing by the
+    threads of the authors' code."""
+    card = profile("titan_x")
+    one = Staging(0, compress=True, on_demand=True)
+    all_ = replace(one, pack_rate=THREADS * one.pack_rate, unpack_rate=THREADS * one.unpack_rate)
+    pinned = arrange(lowered, vdnn, replace(card, staging=all_), ANY).host
+    return 100 * (1 - pinned / arrange(lowered, vdnn, card, ANY).host)
 
 
 def _ring(lowered: tuple[Program, ...], vdnn: str, pp: str) -> float:

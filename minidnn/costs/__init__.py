@@ -18,6 +18,7 @@ from minidnn.costs.costs import (
     Costs,
     Disk,
     Drag,
+    Heuristic,
     Staging,
     bound_by,
     offered,
@@ -29,7 +30,7 @@ from minidnn.costs.profiles import ProfileError, gpu, gpus, named, profile
 from minidnn.costs.roofline import GPU
 
 __all__ = [
-    "BLOCKING", "CPU", "GPU", "MOST_DRAG", "Choice", "Costs", "Disk", "Drag", "Measurements", "NotKept",
+    "BLOCKING", "CPU", "GPU", "MOST_DRAG", "Choice", "Costs", "Disk", "Drag", "Heuristic", "Measurements", "NotKept",
     "ProfileError", "Rates", "Staging", "bound_by", "estimate", "geometry", "gpu", "gpus", "key", "measured",
     "measurements", "named", "offered", "profile", "remembering", "whole",
 ]  # fmt: skip

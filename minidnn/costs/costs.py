@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from minidnn.errors import InvalidInput
 from minidnn.program import Algorithm, Op
@@ -43,8 +43,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Staging:
-    """Host memory as a ring of pinned memory with ordinary memory behind it (memory/lowering/staging.py), and perhaps a
-    disk behind both.
+    """Host memory as a ring of pinned memory (memory/lowering/staging.py), or as memory that is pinned on demand
+    (memory/execution/pinning.py), with ordinary memory behind it, and perhaps a disk behind both.
 
     One thread copies out of the ring, and one into it. The rates are the bytes of a tensor that each handles per
     second. They are assumed, for any CPU of the last ten years, and serve plans only; a step on a device takes its own
@@ -52,6 +52,7 @@ class Staging:
     """
 
     ring: int  # bytes; all tensors that travel at the same time must fit. 0: as many as lowering finds good
+    on_demand: bool = field(default=False, kw_only=True)  # whether bytes are pinned on demand; then `ring` is 0
     compress: bool = False  # whether tensors are stored without their zeros (memory/execution/compression.py)
     copy_rate: float = 6e9
     pack_rate: float = 2e9
@@ -69,6 +70,20 @@ class Staging:
         if from_disk and self.disk is not None:
             return nbytes / self.disk.read_rate
         return nbytes / (self.unpack_rate if self.compress else self.copy_rate)
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """How a pool gives buffers their places in the arena, one after another (memory/packing/pool.py).
+
+    fit:       the gap that a buffer takes: the "first" that is large enough, the "best" (tightest) or the "worst"
+    two_ended: whether what forward leaves for backward lies at the other end of the pool
+    order:     of the buffers: "start", as a step asks for them, or another one of memory/packing/greedy.py
+    """
+
+    fit: str = "best"
+    two_ended: bool = False
+    order: str = "start"
 
 
 @dataclass(frozen=True)
@@ -108,6 +123,7 @@ class Costs:
     origin: str = "given"  # "profile", "measured" or "estimated", for reports
     host: int | None = None  # bytes of the host's memory that a plan may take; None: any number
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
+    placement: Heuristic | None = None  # None: buffers lie as low as a search finds
     drag: Drag | None = None  # of choices that do not say; None: copies do not slow them down
     # Seconds that a step may take longer than foreseen, for each second of its copies: the error of their costs.
     doubt: float = 0.0

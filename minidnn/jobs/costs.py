@@ -61,8 +61,8 @@ def told(costs: Costs, format: str) -> str:
 
 
 def staged(costs: Costs, setting: Setting) -> Costs:
-    """The costs with the setting's staging, and with the speed of its disk if that was measured."""
+    """The costs with the setting's placement and staging, and with the speed of its disk if that was measured."""
     staging = setting.staging
     if staging is not None and staging.disk is not None and setting.disk is not None:
         staging = replace(staging, disk=disks.measured(staging.disk, setting.disk))
-    return replace(costs, staging=staging)
+    return replace(costs, staging=staging or costs.staging, placement=setting.placement or costs.placement)

@@ -131,7 +131,7 @@ class Job:
         if setting.costs is not None:
             if self.gpu is not None:
                 raise InvalidInput(f"gpu {self.gpu} has costs of its own: leave out costs or gpu")
-            costs = setting.costs if setting.staging is None else staged(setting.costs, setting)
+            costs = staged(setting.costs, setting)
         elif sizes:
             costs = staged(self.target.estimates(), setting)
         else:

@@ -74,13 +74,23 @@ OPTIONS = (
         "all of them are pinned)", "bytes", group=MEMORY, python=SIZE,
     ),
     Option(
-        "compress", "store offloaded tensors without their zeros, in ordinary memory behind a ring", "switch",
+        "pin_on_demand", "pin host memory only while a copy uses it, as in vDNN++: offloaded tensors go on to ordinary "
+        "memory", "switch", group=MEMORY, help=" (instead of --host-ring)",
+    ),
+    Option(
+        "compress", "store offloaded tensors without their zeros, in ordinary memory behind pinned memory", "switch",
         group=MEMORY,
-        help=" (with --host-ring or --disk)",
+        help=" (with --host-ring, --pin-on-demand or --disk)",
     ),
     Option(
         "disk", "a folder on a disk, of which at most SIZE bytes are used: for offloaded tensors beyond the host "
         "budget, or for all that pass through the ring if there is no host budget", "text", "PATH[:SIZE]", MEMORY,
+    ),
+    Option(
+        "placement", "place buffers in the arena one after another, as in vDNN++'s pool: each in the first gap that is "
+        "large enough, the best (tightest) or the worst; after a colon, two_ended (tensors that wait for backward at "
+        "the other end) or an order (start, as a step asks for them; size, area, width, size_width), as in "
+        "best:two_ended (default: search for the smallest arena)", "text", "HEURISTIC", MEMORY,
     ),
     Option(
         "state", "where weights and the optimizer's state live between uses: both on the device (device); the "

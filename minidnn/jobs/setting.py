@@ -15,7 +15,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from minidnn import sizes
-from minidnn.costs import Costs, Disk, Staging
+from minidnn.costs import Costs, Disk, Heuristic, Staging
 from minidnn.costs.links import network
 from minidnn.costs.net import Network
 from minidnn.data.workers import LIMIT as WORKER_LIMIT
@@ -23,6 +23,8 @@ from minidnn.errors import InvalidInput, near
 from minidnn.formats import named
 from minidnn.jobs.options import COSTS, described
 from minidnn.layers.facts import FACTS, Facts
+from minidnn.memory.packing.greedy import ORDERS
+from minidnn.memory.packing.pool import FITS
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
 from minidnn.programs.host_residents import STATES
@@ -46,7 +48,9 @@ class Given(TypedDict, total=False):
     host_budget: int | str | None
     ram: int | str | None
     host_ring: int | str | None
+    pin_on_demand: bool
     compress: bool
+    placement: str | None
     disk: str | Path | None
     costs: Costs | str | None
     effort: float | None
@@ -85,6 +89,7 @@ class Setting:
     host_budget: int | None = None
     ram: int | None = None
     staging: Staging | None = None  # None: that of the costs
+    placement: Heuristic | None = None  # None: that of the costs
     disk: Path | None = None  # the folder of what the staging puts on a disk
     costs: Costs | None = None  # None: the device's (jobs/costs.py)
     measured: bool = False  # whether these are those that were measured
@@ -124,10 +129,13 @@ class Setting:
         if isinstance(keep, str):
             raise InvalidInput(f"keep is a list of blobs: use keep=[{keep!r}]")
         if costs is None:
-            ring, compress = said("host_ring"), bool(given.get("compress") or (own is not None and own.compress))
-            place = said("disk")
+            compress, place = bool(given.get("compress") or (own is not None and own.compress)), said("disk")
+            # of the two ways to pin, one that is given replaces the other one in the file
+            file_s = None if given.get("host_ring") or given.get("pin_on_demand") else own
         else:  # given costs say how bytes lie on the host
-            ring, compress, place = given.get("host_ring"), given.get("compress", False), given.get("disk")
+            compress, place, file_s = given.get("compress", False), given.get("disk"), None
+        ring = given.get("host_ring") or (None if file_s is None else file_s.host_ring)
+        on_demand = bool(given.get("pin_on_demand") or (file_s is not None and file_s.pin_on_demand))
         folder, disk = _disk(place)
         return cls(
             device=said("device") or cls.device,
@@ -136,7 +144,8 @@ class Setting:
             budget=_bytes("budget", said("budget")),
             host_budget=_bytes("host_budget", said("host_budget")),
             ram=_bytes("ram", said("ram")),
-            staging=_staging(_bytes("host_ring", ring), compress, disk),
+            staging=_staging(_bytes("host_ring", ring), compress, disk, on_demand),
+            placement=_placement(given.get("placement")),
             disk=folder,
             costs=costs,
             measured=source == "measured",
@@ -266,12 +275,33 @@ def _disk(place: str | Path | None) -> tuple[Path | None, Disk | None]:
     return Path(path), Disk(most)
 
 
-def _staging(ring: int | None, compress: bool, disk: Disk | None) -> Staging | None:
-    if ring is not None or disk is not None:
-        return Staging(ring or 0, compress, disk=disk)
+def _staging(ring: int | None, compress: bool, disk: Disk | None, on_demand: bool) -> Staging | None:
+    if on_demand and ring is not None:
+        raise InvalidInput(
+            f"pin_on_demand pins as much as copies use at once, and host_ring {sizes.text(ring)} at most: give one"
+        )
+    if on_demand or ring is not None or disk is not None:
+        return Staging(ring or 0, compress, disk=disk, on_demand=on_demand)
     if compress:
-        raise InvalidInput("compress needs a ring: give its size, too (--host-ring 64MiB)")
+        raise InvalidInput(
+            "compress needs pinned memory that is used again: give --host-ring 64MiB, or --pin-on-demand"
+        )
     return None
+
+
+TWO_ENDED = "two_ended"
+
+
+def _placement(text: str | None) -> Heuristic | None:
+    """The heuristic of "best:two_ended:size"; each part may be left out."""
+    if text is None:
+        return None
+    known = (*FITS, TWO_ENDED, *ORDERS)
+    words = [_one_of("placement", word, known) for word in text.split(":")]
+    fit, order = ([word for word in words if word in table] for table in (FITS, ORDERS))
+    if len(fit) > 1 or len(order) > 1:
+        raise InvalidInput(f"placement {text}: one of {', '.join(FITS)}, and one order of {', '.join(ORDERS)}")
+    return Heuristic(next(iter(fit), "best"), TWO_ENDED in words, next(iter(order), "start"))
 
 
 def simulated_only(ranks: int) -> str:

@@ -13,12 +13,13 @@ from dataclasses import replace
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.effort import looking
+from minidnn.memory.execution.pinning import with_staging
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.host import fixed, fixed_together, may_lack_room
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import PersistentLayout, persistent_layout, pinned, place
-from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.lowering.staging import RingTooSmall
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, Policy, complete
 from minidnn.memory.policies import AT, BUDGETED, find, is_users
@@ -125,7 +126,7 @@ def _arrangement(
     if staging is None or staging.disk is None or costs.host is None or policy.partition(AT)[0] != BUDGETED:
         return result
     kept = [result] if _keeps(result, costs, limit) else []
-    if not staging.ring and not staging.compress:  # the ring is there for the disk alone
+    if not staging.ring and not staging.compress and not staging.on_demand:  # the ring is there for the disk alone
         without = replace(costs, staging=None)
         direct = _unbounded(by(without, without))
         if _keeps(direct, costs, limit):
@@ -228,7 +229,7 @@ def unproved(
             listing = lower(program, complete(program, costs, plan))
             if costs.staging is not None:
                 try:
-                    listing = staged(listing, costs.staging)
+                    listing = with_staging(listing, costs)
                 except RingTooSmall as error:
                     raise RingError(
                         f"{policy}: {error}; the smallest ring that it can use is {text(error.needed)}",
@@ -236,9 +237,9 @@ def unproved(
                         error.needed,
                         host=True,
                     ) from None
-            placed = place(listing, at)
+            placed = place(listing, at, by=costs.placement)
             # A search for an arena within the limit may find one where the search for the lowest arena does not.
-            placed = placed if placed.arena <= limit else place(listing, at, limit)
+            placed = placed if placed.arena <= limit else place(listing, at, limit, by=costs.placement)
             schedules[program.name] = _asap(placed, costs) if plan.asap and costs.staging is None else placed
     return schedules
 

@@ -108,7 +108,7 @@ def _stagings(programs: Sequence[Program], staging: Staging | None) -> Iterator[
         yield (
             staging
             if staging.ring
-            else replace(staging, ring=STAGING_SLOTS * aligned(max(map(_largest, programs)), BLOCK))
+            else replace(staging, ring=STAGING_SLOTS * aligned(max(map(_largest, programs)), BLOCK), on_demand=False)
         )
 
 

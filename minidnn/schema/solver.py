@@ -41,6 +41,7 @@ class Minidnn(Message):
     log: Repeated[str] = field(OURS + 16, ())  # files of JSON lines or CSV: training/logs
     tensorboard: str | None = field(OURS + 17, None)  # a folder
     disk: str | None = field(OURS + 18, None)  # "PATH" or "PATH:SIZE": memory/lowering/tiers.py
+    pin_on_demand: bool = field(OURS + 19, False)  # instead of a ring: memory/execution/pinning.py
 
 
 # Caffe's fields that count iterations, and ours that count epochs instead: training/epochs.py

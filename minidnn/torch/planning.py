@@ -8,7 +8,8 @@ device "meta". Keywords that all of them have:
     optimizer: whose state and scratch count: one of torch.optim, its class, its name ("adamw"), or a function of the
                parameters that makes it; None: a step ends with the gradients
     batch:     the first dimension of all arguments, in place of their own
-    and of `minidnn.plan` those that a module has a use for: policy, budget, host_budget, host_ring, compress, disk
+    and of `minidnn.plan` those that a module has a use for: policy, budget, host_budget, host_ring, pin_on_demand,
+    compress, disk
 
 They raise NoTorch without PyTorch, NoSuchPolicy, and InvalidInput, which names the user's line where there is one. The
 command line has them with --torch (making.py).

@@ -29,7 +29,7 @@ OWN = {
     "delays",
 }  # fmt: skip
 # Of a solver's `minidnn`, what the first rank alone does, and what a setting's staging says.
-ELSEWHERE = {"log", "tensorboard", "host_ring", "compress", "disk"}
+ELSEWHERE = {"log", "tensorboard", "host_ring", "pin_on_demand", "compress", "disk"}
 REMEDY = (
     "all ranks need the same command, files and minidnn, and devices with equal memory (or a --budget and a "
     "--host-budget)"

@@ -40,6 +40,32 @@ def test_a_ring_pins_less_and_changes_no_weight(folder, capsys):
     assert 'class="store"' in Path("a.svg").read_text()
 
 
+def test_bytes_pinned_on_demand_are_fewer_and_change_no_weight(folder, capsys):
+    argv = ["compare", "solver.yaml", "--policies", "baseline:m,vdnn_all:m", "--steps", "3", "--report", "a.svg"]
+    plain = answer(capsys, *argv)["rows"][1]
+    _, found = answer(capsys, *argv, "--pin-on-demand", "--compress")["rows"]
+    assert found["identical"] and found["offload_bytes"] == plain["offload_bytes"] > 0
+    assert found["pinned_bytes"] <= plain["pinned_bytes"]  # it was measured how many the threads can give back in time
+    argv = ["train", "solver.yaml", "--max-iter", "2", "--policy", "vdnn_all:m"]
+    each, found = answer(capsys, *argv), answer(capsys, *argv, "--pin-on-demand")
+    assert found["pinned_bytes"] < each["pinned_bytes"] and found["pageable_bytes"] > 0
+
+
+def test_a_placement_is_a_pool_s_and_changes_no_weight(folder, capsys):
+    argv = ["compare", "solver.yaml", "--policies", "baseline:m,vdnn_pp:m", "--steps", "3"]
+    lowest = answer(capsys, *argv)["rows"][1]
+    pool = answer(capsys, *argv, "--placement", "worst:two_ended:size")["rows"][1]
+    assert pool["identical"] and pool["arena_bytes"] > lowest["arena_bytes"]
+    assert "pool/size/worst_fit/two_ended" in _listing(capsys, "--placement", "worst:two_ended:size")
+    assert main(["plan", "small.yaml", "--placement", "bets"]) == 2
+    assert "did you mean 'best'" in capsys.readouterr().err
+
+
+def _listing(capsys, *argv):
+    assert main(["plan", "small.yaml", "--policy", "vdnn_pp:m", "--listing", *argv]) == 0
+    return capsys.readouterr().out
+
+
 def test_the_command_line_goes_before_a_solver_files_ring(folder, capsys):
     Path("solver.yaml").write_text(SOLVER + "minidnn: {policy: vdnn_all, host_ring: 40KiB, compress: true}\n")
     (own,) = answer(capsys, "compare", "solver.yaml", "--policies", "vdnn_all:m", "--steps", "2")["rows"]
@@ -61,7 +87,7 @@ def test_a_policy_that_is_refused_for_its_ring_is_compared_with_the_smallest_tha
 
 def test_what_a_ring_cannot_do_is_said(folder, capsys):
     assert main(["plan", "small.yaml", "--policy", "vdnn_all:m", "--compress"]) == 2
-    assert "give its size, too" in capsys.readouterr().err
+    assert "--host-ring 64MiB, or --pin-on-demand" in capsys.readouterr().err
     assert main(["train", "solver.yaml", "--policy", "vdnn_all:m", "--host-ring", "1KiB"]) == 2
     assert "the smallest ring that it can use is" in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from minidnn.costs import Staging, profile
+from minidnn.costs import Heuristic, Staging, profile
 from minidnn.errors import InvalidInput
 from minidnn.formats import InvalidFormat
 from minidnn.jobs.keywords import Course, SolverFields, apart
@@ -39,6 +39,21 @@ def test_what_is_given_goes_before_the_file():
     assert found.staging == Staging(1 << 21, True)
 
 
+def test_of_the_ways_to_pin_the_one_that_is_given_replaces_the_file_s():
+    on_demand = Staging(0, on_demand=True)
+    assert Setting.of({}, solver(pin_on_demand=True)).staging == on_demand
+    assert Setting.of({"host_ring": "1MiB"}, solver(pin_on_demand=True)).staging == Staging(1 << 20)
+    assert Setting.of({"pin_on_demand": True}, solver(host_ring="1MiB")).staging == on_demand
+    with pytest.raises(InvalidInput, match="give one"):
+        Setting.of({}, solver(host_ring="1MiB", pin_on_demand=True))
+
+
+def test_a_placement_is_a_heuristic_in_parts_of_which_each_may_be_left_out():
+    assert Setting.of({}).placement is None
+    assert Setting.of({"placement": "two_ended"}).placement == Heuristic("best", True, "start")
+    assert Setting.of({"placement": "size:worst:two_ended"}).placement == Heuristic("worst", True, "size")
+
+
 def test_given_costs_say_how_bytes_lie_on_the_host():
     file = solver(host_ring="1MiB", compress=True)
     assert Setting.of({"costs": profile("k40")}, file).staging is None
@@ -55,7 +70,10 @@ def test_facts_by_name_and_as_a_value():
         ({"budget": "64 MB of it"}, InvalidInput, "budget: '64 MB of it' is not a size"),
         ({"host_budget": -1}, InvalidInput, "host_budget: -1 is not a size: it must be at least one byte"),
         ({"host_ring": "much"}, InvalidInput, "host_ring: 'much' is not a size"),
-        ({"compress": True}, InvalidInput, "give its size, too"),
+        ({"compress": True}, InvalidInput, "--host-ring 64MiB, or --pin-on-demand"),
+        ({"pin_on_demand": True, "host_ring": "1MiB"}, InvalidInput, "host_ring 1.00 MiB at most: give one"),
+        ({"placement": "bets"}, InvalidInput, "did you mean 'best'"),
+        ({"placement": "best:worst"}, InvalidInput, "one of first, best, worst, and one order of size"),
         ({"keep": "ip1"}, InvalidInput, r"use keep=\['ip1'\]"),
         ({"facts": "layrubb"}, InvalidInput, "did you mean 'layrub'"),
         ({"format": "float61"}, InvalidFormat, "did you mean 'float16'"),
@@ -68,7 +86,7 @@ def test_what_it_cannot_be(given, kind, said):
 
 def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
     """The typed keywords that editors complete are those that there are."""
-    staging, derived = {"host_ring", "compress"}, {"staging", "named", "measured", "estimated"}
+    staging, derived = {"host_ring", "pin_on_demand", "compress"}, {"staging", "named", "measured", "estimated"}
     assert set(Given.__annotations__) - staging == {f.name for f in fields(Setting)} - derived
     today = {name for name, info in SolverParameter.model_fields.items() if not info.json_schema_extra["old"]}
     assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today | set(Course.__annotations__)

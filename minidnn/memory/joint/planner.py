@@ -292,4 +292,4 @@ class Planner:
     def arena(self, plan: Plan, enough: int) -> int:
         """Bytes of the plan's arena; it is searched for one of `enough` bytes."""
         listing = lower(self.program, complete(self.program, self.costs, plan))
-        return place(listing, enough=enough, quick=enough > 0).arena
+        return place(listing, enough=enough, quick=enough > 0, by=self.costs.placement).arena

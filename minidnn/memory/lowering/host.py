@@ -3,7 +3,8 @@ offloaded tensors.
 
 The exact number is known after the lowering (Arrangement.off_device), and never exceeds the count made here. Without a
 ring that is a pinned place for each offloaded tensor; with one, the whole ring, and a place in the store for each
-tensor. With a disk behind the store any number of tensors may leave once the ring has room; else the store limits them.
+tensor. Where bytes are pinned on demand, each tensor counts with its pinned bytes and with those in the store. With a
+disk behind the store any number of tensors may leave once there is room for pinned bytes; else the store limits them.
 `best` plans within this room; the papers' policies are refused if they exceed it.
 """
 
@@ -33,7 +34,13 @@ def fixed_together(programs: Sequence[Program]) -> int:
 
 def place(t: Tensor, costs: Costs) -> int:
     """Bytes that a tensor takes on the host if it travels."""
-    return aligned(t.nbytes if costs.staging is None else stored_bound(t, costs.staging.compress))
+    staging = costs.staging
+    if staging is None:
+        return aligned(t.nbytes)
+    stored = aligned(stored_bound(t, staging.compress))
+    if not staging.on_demand:
+        return stored
+    return aligned(t.nbytes, BLOCK) + (stored if staging.disk is None else 0)
 
 
 def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozenset()) -> int | None:
@@ -47,7 +54,7 @@ def host_room(program: Program, costs: Costs, free: frozenset[Tensor] = frozense
     left = costs.host - _fixed_bytes(program, free)
     lasting = frozenset((*program.inputs, *program.persistent, *program.outputs, *program.host_resident)) - free
     may = [t for t in program.tensors if t not in lasting]
-    if costs.staging is not None and may:
+    if costs.staging is not None and not costs.staging.on_demand and may:
         ring = costs.staging.ring or STAGING_SLOTS * max(aligned(t.nbytes, BLOCK) for t in may)
         left -= aligned(ring, BLOCK)
         if costs.staging.disk is not None and left >= BLOCK:

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidnn.costs import Heuristic
 from minidnn.memory.lowering.tiers import places
 from minidnn.memory.packing import Problem, pack
+from minidnn.memory.packing.pool import pooled
 from minidnn.memory.plan import Plan
 from minidnn.memory.schedule import (
+    ALIGNMENT,
     Buffer,
     Listing,
     Offload,
@@ -28,7 +31,7 @@ from minidnn.memory.schedule import (
     live_peak,
     room,
 )
-from minidnn.program import Program, Tensor
+from minidnn.program import Pass, Program, Tensor
 
 
 def problem(buffers: Sequence[Buffer]) -> Problem:
@@ -68,12 +71,25 @@ def _stacked(sizes: Mapping[Tensor, int]) -> tuple[dict[Tensor, int], int]:
     return where, top
 
 
-def place(listing: Listing, at: PersistentLayout | None = None, enough: int = 0, quick: bool = False) -> Schedule:
+def lasting_maps(buffers: Sequence[Buffer], plan: Plan) -> np.ndarray:
+    """bool (buffers,): whether a buffer lives on the device from the forward pass into the backward pass."""
+    turn = next((p for p, op in enumerate(plan.order) if op.during is Pass.BACKWARD), len(plan.order))
+    return np.array([not b.persistent and b.lo < turn < b.hi for b in buffers], bool)
+
+
+def place(
+    listing: Listing,
+    at: PersistentLayout | None = None,
+    enough: int = 0,
+    quick: bool = False,
+    by: Heuristic | None = None,
+) -> Schedule:
     """The listing as a schedule: every buffer with its offset, every travelling tensor with its place on the host.
 
     at:     the persistent layout that a net's programs share; None: this program's alone
     enough: bytes; an arena of this size is as good as the lowest, for callers that only check a budget
     quick:  whether a larger arena need not be the lowest (packing.pack)
+    by:     how buffers get their places (Costs.placement); None: the lowest that are found
     """
     program, plan = listing.program, listing.plan
     at = at or persistent_layout(program)
@@ -90,7 +106,10 @@ def place(listing: Listing, at: PersistentLayout | None = None, enough: int = 0,
             rest.append(b)
     arena, how = base, "stack"
     if rest:
-        packed = pack(problem(rest), enough - base, quick=quick)
+        if by is None:
+            packed = pack(problem(rest), enough - base, quick=quick)
+        else:
+            packed = pooled(problem(rest), by, lasting_maps(rest, plan), enough - base, ALIGNMENT)
         offset |= zip(rest, (packed.offset + base).tolist(), strict=True)
         arena, how = base + packed.height, packed.how
     peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)

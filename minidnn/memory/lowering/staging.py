@@ -23,6 +23,8 @@ A tensor that is still in the ring when it is needed comes from there, without a
 is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs, outputs,
 host-resident tensors and those of ops that the host runs keep their own pinned places.
 
+Bytes may also be pinned on demand, which needs to know the time of each copy (memory/execution/pinning.py).
+
 Which of the stashed tensors lie in memory and which on a disk is decided behind this (memory/lowering/tiers.py). Where
 there is a disk, staging slots begin and end at multiples of BLOCK, for direct writes and reads take whole blocks.
 """
@@ -69,7 +71,11 @@ def staged(listing: Listing, staging: Staging) -> Listing:
 
     Raises RingTooSmall.
     """
-    layout = _layout(listing, staging)
+    return emitted(listing, _circle(listing, staging), staging)
+
+
+def emitted(listing: Listing, layout: Layout, staging: Staging) -> Listing:
+    """The listing with its travelling tensors sent through these staging slots."""
     made = _Emitter(layout)
     where: dict[int, int] = {}
     for i, x in enumerate(listing.instructions):
@@ -82,7 +88,7 @@ def staged(listing: Listing, staging: Staging) -> Listing:
 
 
 @dataclass(eq=False)
-class _Layout:
+class Layout:
     """Every staging slot, and which tensors are stashed and fetched: decided before any instruction is emitted."""
 
     # {index of an Offload or Prefetch: its staging slot}
@@ -120,8 +126,8 @@ class _Ring:
         return new
 
 
-def _layout(listing: Listing, staging: Staging) -> _Layout:
-    """Choose the staging slots of all copies but those of tensors with places of their own. Raises RingTooSmall."""
+def travelling(listing: Listing) -> list[tuple[int, Offload | Prefetch]]:
+    """(index, copy) of all copies but those of tensors with places of their own."""
     program = listing.program
     own = {
         *program.inputs,
@@ -129,18 +135,27 @@ def _layout(listing: Listing, staging: Staging) -> _Layout:
         *program.host_resident,
         *(t for op in listing.plan.host_ops for t in op.tensors),
     }
-    copies = [
+    return [
         (i, x)
         for i, x in enumerate(listing.instructions)
         if isinstance(x, (Offload, Prefetch)) and x.residency.tensor not in own
     ]
-    grain = ALIGNMENT if staging.disk is None else BLOCK
+
+
+def grain_of(staging: Staging) -> int:
+    """Bytes: staging slots begin and end at multiples of it."""
+    return ALIGNMENT if staging.disk is None else BLOCK
+
+
+def _circle(listing: Listing, staging: Staging) -> Layout:
+    """Choose the staging slots of all travelling copies. Raises RingTooSmall."""
+    copies, grain = travelling(listing), grain_of(staging)
     largest = max((x.residency.tensor for _, x in copies), key=lambda t: t.nbytes, default=None)
     most = 0 if largest is None else aligned(largest.nbytes, grain)
     nbytes = staging.ring or STAGING_SLOTS * most
     if largest is not None and most > nbytes:
         raise RingTooSmall(largest, nbytes, most)
-    layout, ring = _Layout(), _Ring(nbytes, grain)
+    layout, ring = Layout(), _Ring(nbytes, grain)
     out: dict[Tensor, StagingSlot] = {}  # the staging slot by which each tensor left last
     coming: deque[tuple[int, Tensor]] = deque()  # copies back before the next copy out that have no staging slot yet
     k = 0
@@ -163,7 +178,7 @@ def _layout(listing: Listing, staging: Staging) -> _Layout:
     return layout
 
 
-def _provide(layout: _Layout, ring: _Ring, out: dict[Tensor, StagingSlot], now: int, prefetch: int, t: Tensor) -> bool:
+def _provide(layout: Layout, ring: _Ring, out: dict[Tensor, StagingSlot], now: int, prefetch: int, t: Tensor) -> bool:
     """Give the copy back `prefetch` a staging slot after instruction `now`. False: the ring has no room yet."""
     if t not in out:  # it has never left, which the proof will report
         return True
@@ -186,7 +201,7 @@ def _provide(layout: _Layout, ring: _Ring, out: dict[Tensor, StagingSlot], now: 
 class _Emitter:
     """Emits the listing's instructions again, with Stashes, Fetches and the waits that the ring needs."""
 
-    def __init__(self, layout: _Layout) -> None:
+    def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.instructions: list[Instruction] = []
         self.clocks = Clocks()

@@ -75,7 +75,9 @@ OUT = ["out.html", "out.svg", "out.plan", "out", "folder", "absent/out.html", ".
 # Those that measure are not among them: they take minutes, and write to the user's cache.
 OPTIONS: dict[str, list[str] | None] = {
     "--batch": NUMBERS, "--policy": POLICIES, "--policies": POLICIES, "--budget": SIZES, "--host-budget": SIZES,
-    "--host-ring": SIZES, "--compress": None, "--device": ["cpu", "reference", "cuda", "gpu", ""],
+    "--host-ring": SIZES, "--pin-on-demand": None, "--compress": None,
+    "--placement": ["best", "first:two_ended", "worst:size", "best:best", "two", ""],
+    "--device": ["cpu", "reference", "cuda", "gpu", ""],
     "--no-tf32": None, "--no-graph": None, "--no-fusion": None,
     "--format": ["float32", "bfloat16", "float16", "int8"], "--gpu": GPUS,
     "--facts": ["default", "layrub", "vdnn", "superneurons", "x"], "--seed": NUMBERS, "--json": None,

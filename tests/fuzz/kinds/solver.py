@@ -41,7 +41,8 @@ MORE: list[dict[str, Any]] = [
 ]  # fmt: skip
 RUN = [
     {"policy": "vdnn_all"}, {"policy": "layrub:m", "budget": "1GiB"}, {"host_budget": "64MiB"}, {"budget": 1000},
-    {"host_ring": "1MiB", "compress": True}, {"device": "reference"}, {"format": "bfloat16"}, {"format": "float16"},
+    {"host_ring": "1MiB", "compress": True}, {"pin_on_demand": True}, {"device": "reference"},
+    {"format": "bfloat16"}, {"format": "float16"},
     {"policy": "vdnn_all", "disk": "."}, {"disk": "gone:1GiB"},
 ]  # fmt: skip
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from math import inf
 
 from minidnn.costs import Costs
+from minidnn.memory.execution.pinning import with_staging
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.lowering.staging import RingTooSmall
 from minidnn.memory.plan import Plan, complete
 from minidnn.program import Program
 
@@ -47,7 +48,7 @@ def seconds(made: Program, costs: Costs, plan: Plan) -> float:
     listing = lower(made, complete(made, costs, plan))
     if costs.staging is not None:
         try:
-            traces = [simulate(place(staged(listing, costs.staging)), costs)]
+            traces = [simulate(place(with_staging(listing, costs)), costs)]
         except RingTooSmall:
             return inf
     else:

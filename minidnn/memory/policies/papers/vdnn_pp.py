@@ -15,6 +15,9 @@ iteration is deterministic, so here the points of waiting are computed in advanc
 give up their bytes at the last point at which all still fits. The resulting schedule is proved before it runs. A map
 whose bytes no other tensor needs stays and is not copied (the authors' code copies it all the same).
 
+Two more mechanisms of vDNN++ are options of a run, under any policy: pinned memory on demand, with or without packing
+(memory/execution/pinning.py), and the heuristics by which its pool places buffers (memory/packing/pool.py).
+
 Under a tight budget this ends at vDNN's own points, which fit wherever vDNN does. No wait comes earlier than vDNN's,
 and there are no other waits. So compute never stalls for longer.
 """
@@ -65,7 +68,7 @@ def _asynchronous(
     room = budget
     for _ in range(ATTEMPTS if curve.max(initial=0) <= budget else 0):
         late = replace(early, offloads=_freed_late(absences, curve, room))
-        placed = place(listing(program, costs, late))
+        placed = place(listing(program, costs, late), by=costs.placement)
         over = placed.arena - budget
         if over <= 0:
             return late

@@ -59,6 +59,7 @@ def place(program: Program, costs: Costs, budget: int, parts: bool = True, effor
         costs.doubt,
         costs.duplex,
         costs.staging,
+        costs.placement,
         costs.net_drag,
     ):
         digest.update(f"{fact!r}\n".encode())

@@ -11,11 +11,12 @@ import sys
 import numpy as np
 
 from minidnn.costs import Costs
+from minidnn.memory.execution.pinning import with_staging
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.host import host_room
 from minidnn.memory.lowering.lower import group, lower, residencies_of
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.lowering.staging import RingTooSmall
 from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import Plan, complete
 from minidnn.memory.schedule import Arrangement, Listing, aligned
@@ -44,7 +45,7 @@ def aligned_curve(listing: Listing) -> np.ndarray:
 
 def arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
     """Bytes of the plan's arena. If it needs at most `enough`, placement looks for no lower one."""
-    return place(listing(program, costs, plan), enough=enough).arena
+    return place(listing(program, costs, plan), enough=enough, by=costs.placement).arena
 
 
 def fits_host(program: Program, costs: Costs, plan: Plan) -> bool:
@@ -61,7 +62,7 @@ def off_device(program: Program, costs: Costs, plan: Plan) -> int:
     """Bytes of the host's memory that the plan takes. Raises RingTooSmall."""
     result = listing(program, costs, plan)
     if costs.staging is not None:
-        result = staged(lower(result.program, result.plan), costs.staging)
+        result = with_staging(lower(result.program, result.plan), costs)
     schedules = tiered({program.name: place(result, enough=sys.maxsize)}, costs.host)
     return Arrangement.of("", schedules, None).off_device
 
@@ -78,7 +79,7 @@ def over(program: Program, costs: Costs, plan: Plan, budget: int) -> int:
     """
     result = listing(program, costs, plan)
     peak = int(aligned_curve(result).max(initial=0))
-    return (peak if peak > budget else place(result, enough=budget).arena) - budget
+    return (peak if peak > budget else place(result, enough=budget, by=costs.placement).arena) - budget
 
 
 def op_seconds(costs: Costs, plan: Plan) -> float:
