@@ -6,8 +6,8 @@ code has AlexNet at batch 128 and 256 and VGG at 64, and only linear networks; G
 
 The authors reached the second number in two steps. Bytes are pinned on demand, for the time of their copies
 (minidnn/memory/execution/pinning.py). And ReLU's outputs are packed on the host: how much these shrink is measured here
-on a small network that is trained. A further row has the saving by a pinned ring, minidnn's own, which pins only as many
-bytes as the ring holds.
+on a small network that is trained. A further row has the saving by a pinned ring, minidnn's own, which pins only as
+many bytes as the ring holds.
 """
 
 from __future__ import annotations

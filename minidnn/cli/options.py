@@ -113,7 +113,7 @@ VALUES: dict[str, dict[str, Any]] = {  # how argparse reads each kind of value
     "shapes": dict(action="append", type=shape),
 }
 _TOGETHER = {
-    "ring": ("host_ring", "pin_on_demand", "compress", "disk", "placement"),
+    "ring": ("host_ring", "pin_on_demand", "compress", "disk", "peer", "placement"),
     "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion"),
     "ranks": ("ranks", "link", "global_batch"),
     "ranks_several": ("ranks_several", "link", "global_batch"),

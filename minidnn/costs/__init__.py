@@ -19,6 +19,7 @@ from minidnn.costs.costs import (
     Disk,
     Drag,
     Heuristic,
+    Peer,
     Staging,
     bound_by,
     offered,
@@ -31,6 +32,6 @@ from minidnn.costs.roofline import GPU
 
 __all__ = [
     "BLOCKING", "CPU", "GPU", "MOST_DRAG", "Choice", "Costs", "Disk", "Drag", "Heuristic", "Measurements", "NotKept",
-    "ProfileError", "Rates", "Staging", "bound_by", "estimate", "geometry", "gpu", "gpus", "key", "measured",
+    "Peer", "ProfileError", "Rates", "Staging", "bound_by", "estimate", "geometry", "gpu", "gpus", "key", "measured",
     "measurements", "named", "offered", "profile", "remembering", "whole",
 ]  # fmt: skip

@@ -72,6 +72,17 @@ class Staging:
         return nbytes / (self.unpack_rate if self.compress else self.copy_rate)
 
 
+@dataclass(frozen=True, eq=False)
+class Peer:
+    """Memory of another GPU or of another machine that tensors may leave for, instead of the host's: simulated alone
+    (memory/lowering/peers.py)."""
+
+    nbytes: int  # that tensors may take there
+    bandwidth: float  # bytes per second, in each direction
+    latency: float  # seconds before a copy's first byte
+    title: str  # "NVLink 4"
+
+
 @dataclass(frozen=True)
 class Heuristic:
     """How a pool gives buffers their places in the arena, one after another (memory/packing/pool.py).
@@ -124,6 +135,7 @@ class Costs:
     host: int | None = None  # bytes of the host's memory that a plan may take; None: any number
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
     placement: Heuristic | None = None  # None: buffers lie as low as a search finds
+    peers: tuple[Peer, ...] = ()  # the one first that is to be filled first
     drag: Drag | None = None  # of choices that do not say; None: copies do not slow them down
     # Seconds that a step may take longer than foreseen, for each second of its copies: the error of their costs.
     doubt: float = 0.0
@@ -148,12 +160,16 @@ class Costs:
     @property
     def sustained(self) -> Costs:
         """These costs as a policy has to see them: a tensor that goes on to a disk travels no faster than the disk
-        writes and reads. The simulator takes the copy and what the disk does apart."""
+        writes and reads, and one that may go to a peer no faster than the slowest peer's link. The simulator takes the
+        copy and what the disk does apart, and for each peer its link."""
         disk = None if self.staging is None else self.staging.disk
-        if disk is None:
+        if disk is None and not self.peers:
             return self
-        out, back = min(self.bandwidth_out, disk.write_rate), min(self.bandwidth_in, disk.read_rate)
-        return replace(self, bandwidth_out=out, bandwidth_in=back)
+        links = [peer.bandwidth for peer in self.peers]
+        out = min(self.bandwidth_out, *links, *([] if disk is None else [disk.write_rate]))
+        back = min(self.bandwidth_in, *links, *([] if disk is None else [disk.read_rate]))
+        latency = max(self.latency, *(peer.latency for peer in self.peers)) if self.peers else self.latency
+        return replace(self, bandwidth_out=out, bandwidth_in=back, latency=latency)
 
     def host_seconds(self, op: Op) -> float:
         """The seconds of an op that the host runs. Raises ValueError if it has no kernel that leaves the same bits."""

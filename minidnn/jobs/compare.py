@@ -94,6 +94,7 @@ class Result(Outcome):
             pageable_bytes=self.arrangement.store,
             undo_bytes=self.arrangement.undo,
             on_disk_bytes=self.arrangement.on_disk,
+            peer_bytes=self.arrangement.on_peers,
             smallest_budget_bytes=self._smallest_device(),
             smallest_host_budget_bytes=self._smallest_host(),
             smallest_host_ring_bytes=self.refused.smallest if isinstance(self.refused, RingError) else None,

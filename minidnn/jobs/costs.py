@@ -61,8 +61,17 @@ def told(costs: Costs, format: str) -> str:
 
 
 def staged(costs: Costs, setting: Setting) -> Costs:
-    """The costs with the setting's placement and staging, and with the speed of its disk if that was measured."""
+    """The costs with the setting's placement, peers and staging, and the speed of its disk if that was measured.
+
+    Raises InvalidInput for peers of a device at hand."""
+    if setting.peers and costs.origin in ("measured", "estimated"):
+        raise InvalidInput("a peer is simulated: name a card's profile, too (gpu, or --gpu NAME)")
     staging = setting.staging
     if staging is not None and staging.disk is not None and setting.disk is not None:
         staging = replace(staging, disk=disks.measured(staging.disk, setting.disk))
-    return replace(costs, staging=staging or costs.staging, placement=setting.placement or costs.placement)
+    return replace(
+        costs,
+        staging=staging or costs.staging,
+        placement=setting.placement or costs.placement,
+        peers=setting.peers or costs.peers,
+    )

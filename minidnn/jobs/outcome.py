@@ -193,8 +193,9 @@ def _late(program: Program) -> Program:
 
 
 def bound_of(one: Outcome, program: Program, budget: int, host_budget: int | None = None) -> Bound | None:
-    """The bound of the outcome of this program within these budgets; None: there is none. Raises NoSolver."""
-    if one.refused is not None or one.schedule.plan.host_ops:
+    """The bound of the outcome of this program within these budgets; None: there is none, as where tensors may leave
+    for a peer, since it counts the link to the host. Raises NoSolver."""
+    if one.refused is not None or one.schedule.plan.host_ops or one.costs.peers:
         return None
     planned = one.schedule.program
     return bound_at(

@@ -15,9 +15,9 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from minidnn import sizes
-from minidnn.costs import Costs, Disk, Heuristic, Staging
+from minidnn.costs import Costs, Disk, Heuristic, Peer, Staging
 from minidnn.costs.links import network
-from minidnn.costs.net import Network
+from minidnn.costs.net import Link, Network
 from minidnn.data.workers import LIMIT as WORKER_LIMIT
 from minidnn.errors import InvalidInput, near
 from minidnn.formats import named
@@ -50,6 +50,7 @@ class Given(TypedDict, total=False):
     host_ring: int | str | None
     pin_on_demand: bool
     compress: bool
+    peer: str | Sequence[str] | None
     placement: str | None
     disk: str | Path | None
     costs: Costs | str | None
@@ -89,6 +90,7 @@ class Setting:
     host_budget: int | None = None
     ram: int | None = None
     staging: Staging | None = None  # None: that of the costs
+    peers: tuple[Peer, ...] = ()  # none: those of the costs
     placement: Heuristic | None = None  # None: that of the costs
     disk: Path | None = None  # the folder of what the staging puts on a disk
     costs: Costs | None = None  # None: the device's (jobs/costs.py)
@@ -145,6 +147,7 @@ class Setting:
             host_budget=_bytes("host_budget", said("host_budget")),
             ram=_bytes("ram", said("ram")),
             staging=_staging(_bytes("host_ring", ring), compress, disk, on_demand),
+            peers=_peers(given.get("peer")),
             placement=_placement(given.get("placement")),
             disk=folder,
             costs=costs,
@@ -287,6 +290,22 @@ def _staging(ring: int | None, compress: bool, disk: Disk | None, on_demand: boo
             "compress needs pinned memory that is used again: give --host-ring 64MiB, or --pin-on-demand"
         )
     return None
+
+
+def _peers(given: str | Sequence[str] | None) -> tuple[Peer, ...]:
+    """The peers of texts LINK:SIZE."""
+    result = []
+    for text in (given,) if isinstance(given, str) else given or ():
+        name, _, size = text.rpartition(":")
+        if not name:
+            raise InvalidInput(f"peer {text}: expected a link and the bytes behind it, such as nvlink4:40GiB")
+        link = network(name)
+        if not isinstance(link, Link):
+            raise InvalidInput(f"peer {text}: one link leads to a peer, not nodes of several")
+        nbytes = _bytes("peer", size)
+        assert nbytes is not None
+        result.append(Peer(nbytes, link.bandwidth, link.latency, link.title or name))
+    return tuple(result)
 
 
 TWO_ENDED = "two_ended"

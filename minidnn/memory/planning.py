@@ -18,6 +18,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.asap import asap
 from minidnn.memory.lowering.host import fixed, fixed_together, may_lack_room
 from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.peers import with_peers
 from minidnn.memory.lowering.placement import PersistentLayout, persistent_layout, pinned, place
 from minidnn.memory.lowering.staging import RingTooSmall
 from minidnn.memory.lowering.tiers import tiered
@@ -226,7 +227,7 @@ def unproved(
         for program, plan in decided:
             if seen is not costs:
                 plan = replace(plan, bound=None)  # what stays in the ring or in memory spares the disk
-            listing = lower(program, complete(program, costs, plan))
+            listing = with_peers(lower(program, complete(program, costs, plan)), costs.peers)
             if costs.staging is not None:
                 try:
                     listing = with_staging(listing, costs)

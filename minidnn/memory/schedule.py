@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from minidnn.costs import Staging
+from minidnn.costs import Peer, Staging
 from minidnn.memory.plan import OffloadInterval, Plan, Point
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
@@ -157,6 +157,14 @@ class Wait:
     on: int
 
 
+@dataclass(frozen=True)
+class PeerPlace:
+    """Where a tensor lies that has left for a peer (memory/lowering/peers.py)."""
+
+    peer: Peer
+    at: int  # offset in the peer's bytes
+
+
 Instruction = Alloc | Free | Compute | Offload | Prefetch | Stash | Fetch | Wait
 
 
@@ -172,6 +180,7 @@ class Listing:
     ring: int = 0  # bytes of pinned memory; a tensor passes through it in a staging slot of its own
     staging: Staging | None = None
     disk_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of the stashed tensors that lie on the disk
+    on_peer: Mapping[Tensor, PeerPlace] = field(default_factory=dict)  # of the tensors that leave for a peer
 
     def curve(self, roles: frozenset[Role] | None = None) -> np.ndarray:
         """Exact bytes live at each execution, int64 (executions,); with `roles`, only of tensors with these roles.
@@ -266,6 +275,11 @@ class Arrangement:
         """Bytes of the disk."""
         return self.disk + self.undo
 
+    @property
+    def on_peers(self) -> int:
+        """Bytes of peers' memory; the programs share them, since no two run at once."""
+        return max(sum(aligned(t.nbytes) for t in s.on_peer) for s in self.schedules.values())
+
 
 def live_bytes(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], int]) -> np.ndarray:
     """The sum of the sizes of the buffers that are live at each point: int64 (points,)."""
@@ -349,5 +363,7 @@ def listing(schedule: Schedule) -> list[str]:
             verb = "offload" if isinstance(x, Offload) else "prefetch"
             line = f"{verb:9} {x.residency!r}  {text(x.residency.tensor.nbytes)}"
             line += f"  ring {x.staging_slot.at}" if x.staging_slot is not None else ""
+            peer = schedule.on_peer.get(x.residency.tensor)
+            line += "" if peer is None else f"  {peer.peer.title} @{peer.at}"
         lines.append(f"{i:5} {line}")
     return lines

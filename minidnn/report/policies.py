@@ -104,13 +104,17 @@ def bounded(rows: Sequence[Row]) -> list[str]:
 
 
 def tiers(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each policy that uses a disk: the bytes that it takes everywhere."""
+    """A sentence for each policy that uses a disk or a peer: the bytes that it takes everywhere."""
     return [
         f"{r['policy']} takes {size(r['peak_bytes'])} on the device, {size(r['pinned_bytes'])} of pinned and "
         f"{size(r['pageable_bytes'])} of ordinary memory on the host, and {size(r['on_disk_bytes'])} on the disk "
         f"({size(r['undo_bytes'])} of it for undo)."
         for r in rows
         if r.get("on_disk_bytes")
+    ] + [
+        f"{r['policy']} takes {size(r['peer_bytes'])} of peers, and {size(r['host_bytes'])} of the host."
+        for r in rows
+        if r.get("peer_bytes")
     ]
 
 

@@ -39,6 +39,7 @@ class PolicyRow(Record):
     pageable_bytes: int
     undo_bytes: int
     on_disk_bytes: int
+    peer_bytes: int = Field(description="bytes of the memory of other GPUs or machines that the plan takes (--peer)")
     stored_bytes: int | None = Field(
         default=None, description="bytes of ordinary memory that the last step filled, packed or not"
     )

@@ -72,6 +72,9 @@ def test_facts_by_name_and_as_a_value():
         ({"host_ring": "much"}, InvalidInput, "host_ring: 'much' is not a size"),
         ({"compress": True}, InvalidInput, "--host-ring 64MiB, or --pin-on-demand"),
         ({"pin_on_demand": True, "host_ring": "1MiB"}, InvalidInput, "host_ring 1.00 MiB at most: give one"),
+        ({"peer": "nvlink4"}, InvalidInput, "peer nvlink4: expected a link and the bytes behind it"),
+        ({"peer": ["8xnvlink4+ib100:1GiB"]}, InvalidInput, "one link leads to a peer"),
+        ({"peer": "nvlink4:much"}, InvalidInput, "peer: 'much' is not a size"),
         ({"placement": "bets"}, InvalidInput, "did you mean 'best'"),
         ({"placement": "best:worst"}, InvalidInput, "one of first, best, worst, and one order of size"),
         ({"keep": "ip1"}, InvalidInput, r"use keep=\['ip1'\]"),
@@ -86,7 +89,10 @@ def test_what_it_cannot_be(given, kind, said):
 
 def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
     """The typed keywords that editors complete are those that there are."""
-    staging, derived = {"host_ring", "pin_on_demand", "compress"}, {"staging", "named", "measured", "estimated"}
+    staging, derived = (
+        {"host_ring", "pin_on_demand", "compress", "peer"},
+        {"staging", "peers", "named", "measured", "estimated"},
+    )
     assert set(Given.__annotations__) - staging == {f.name for f in fields(Setting)} - derived
     today = {name for name, info in SolverParameter.model_fields.items() if not info.json_schema_extra["old"]}
     assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today | set(Course.__annotations__)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.errors import Failed
+from minidnn.errors import Failed, InvalidInput
 from minidnn.formats import floating
 from minidnn.memory.execution.binding import Binder, Loaded
 from minidnn.memory.execution.compression import stored_bytes
@@ -65,6 +65,10 @@ class Machine:
         # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
         self.disk: DiskFile | None = None
+        if arrangement.on_peers:
+            raise InvalidInput(
+                "the plan puts tensors on a peer, which is simulated alone: plan without peers to run it"
+            )
         if arrangement.disk:
             if disk is None:
                 raise NoDisk("the plan puts tensors on a disk: name a folder on it, disk=PATH")

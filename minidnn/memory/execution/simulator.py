@@ -149,5 +149,7 @@ def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing,
         assert schedule.staging is not None
         seconds = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds
         return seconds(x.staging_slot.tensor.nbytes, x.staging_slot.tensor in schedule.disk_offset)
+    if (place := schedule.on_peer.get(x.residency.tensor)) is not None:
+        return place.peer.latency + x.residency.tensor.nbytes / place.peer.bandwidth
     bandwidth = costs.bandwidth_out if isinstance(x, Offload) else costs.bandwidth_in
     return costs.latency + x.residency.tensor.nbytes / bandwidth

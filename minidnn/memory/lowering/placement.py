@@ -117,8 +117,8 @@ def place(
     behind = places(listing, 0)
     return Schedule(
         program, plan, listing.instructions, listing.buffers, listing.points, listing.ring, listing.staging,
-        behind.disk, offset, arena, how, host_offset, host_bytes, at.host_bytes, behind.store, behind.store_bytes,
-        behind.disk_bytes, peak, point,
+        behind.disk, listing.on_peer, offset, arena, how, host_offset, host_bytes, at.host_bytes, behind.store,
+        behind.store_bytes, behind.disk_bytes, peak, point,
     )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _host(listing: Listing, at: PersistentLayout) -> tuple[dict[Tensor, int], in
     """Offsets on the host and their bytes: the fixed offsets of host-resident tensors, and a pinned place for each
     other travelling tensor, two for each input.
 
-    Tensors that pass through the ring get none. No place is used again within a step.
+    Tensors that pass through the ring or leave for a peer get none. No place is used again within a step.
     """
     where = {t: at.host[t] for t in listing.program.host_resident}
     top = at.host_bytes
@@ -143,7 +143,7 @@ def _host(listing: Listing, at: PersistentLayout) -> tuple[dict[Tensor, int], in
     }
     here = (t for op in listing.plan.order if op in listing.plan.host_ops for t in op.tensors)
     for t in dict.fromkeys((*listing.program.inputs, *(offload.tensor for offload in listing.plan.offloads), *here)):
-        if t not in ringed and t not in where:
+        if t not in ringed and t not in where and t not in listing.on_peer:
             where[t] = top
             top += aligned(t.nbytes) * (2 if t in inputs else 1)
     return where, top

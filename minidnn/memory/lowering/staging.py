@@ -134,6 +134,7 @@ def travelling(listing: Listing) -> list[tuple[int, Offload | Prefetch]]:
         *program.outputs,
         *program.host_resident,
         *(t for op in listing.plan.host_ops for t in op.tensors),
+        *listing.on_peer,
     }
     return [
         (i, x)

@@ -76,6 +76,7 @@ _SUPERNEURONS = Paper(
         "A tensor is copied out once; what the host has already is not copied again.",
         "A prefetch begins at the convolution before, or as late as there is room for the tensor.",
         "Outputs of joins, concatenations and forks leave, too, not only those of convolutions.",
+        "The tensor pool's memories besides the host's, of other GPUs and machines, are only simulated (`--peer`).",
     ),
 )  # fmt: skip
 

@@ -41,7 +41,7 @@ def _all_tensors(s: Schedule) -> Iterator[Tensor]:
     yield from (t for op in s.program.ops for t in (*op.reads, *op.writes))
     yield from (*s.program.inputs, *s.program.persistent, *s.program.outputs)
     yield from (residency.tensor for b in s.buffers for residency in b.residencies)
-    yield from (*s.host_offset, *s.store_offset, *s.disk_offset)
+    yield from (*s.host_offset, *s.store_offset, *s.disk_offset, *s.on_peer)
     for x in s.instructions:
         if isinstance(x, (Stash, Fetch)) or (isinstance(x, (Offload, Prefetch)) and x.staging_slot is not None):
             yield x.staging_slot.tensor  # type: ignore[union-attr]
@@ -66,8 +66,20 @@ def wrong_place(s: Schedule) -> str | None:
         _misplaced(s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host")
         or _misplaced(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
         or _misplaced(s.disk_offset, lambda t: t.nbytes, s.disk_bytes, "on the disk", BLOCK)
+        or _wrong_peer(s)
         or _astray(s)
     )
+
+
+def _wrong_peer(s: Schedule) -> str | None:
+    """An error if two tensors overlap on a peer, or one has a place there and one on the host."""
+    for t in s.on_peer.keys() & {*s.host_offset, *s.store_offset, *s.disk_offset}:
+        return f"{t.name} has a place on a peer and one on this machine"
+    for peer in dict.fromkeys(place.peer for place in s.on_peer.values()):
+        at = {t: place.at for t, place in s.on_peer.items() if place.peer is peer}
+        if wrong := _misplaced(at, lambda t: t.nbytes, peer.nbytes, f"on {peer.title}"):
+            return wrong
+    return None
 
 
 def _astray(s: Schedule) -> str | None:

@@ -242,7 +242,7 @@ class _Proof:
         bytes_ = self.access(x.residency, "out", write=False)
         if t not in bytes_.numbers:
             raise self.fail(f"{t.name} is copied out, but its bytes do not hold it")
-        if x.staging_slot is None and t not in self.s.host_offset:
+        if x.staging_slot is None and t not in self.s.host_offset and t not in self.s.on_peer:
             raise self.fail(f"{t.name} has no place on the host")
         self.issue("out")
         if x.staging_slot is not None:

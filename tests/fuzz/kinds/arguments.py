@@ -76,6 +76,7 @@ OUT = ["out.html", "out.svg", "out.plan", "out", "folder", "absent/out.html", ".
 OPTIONS: dict[str, list[str] | None] = {
     "--batch": NUMBERS, "--policy": POLICIES, "--policies": POLICIES, "--budget": SIZES, "--host-budget": SIZES,
     "--host-ring": SIZES, "--pin-on-demand": None, "--compress": None,
+    "--peer": ["nvlink4:40GiB", "10GB,20us:1MiB", "8xnvlink4+ib100:1GiB", "nvlink4", ":1GiB", ""],
     "--placement": ["best", "first:two_ended", "worst:size", "best:best", "two", ""],
     "--device": ["cpu", "reference", "cuda", "gpu", ""],
     "--no-tf32": None, "--no-graph": None, "--no-fusion": None,
