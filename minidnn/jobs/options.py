@@ -87,8 +87,8 @@ OPTIONS = (
         "budget, or for all that pass through the ring if there is no host budget", "text", "PATH[:SIZE]", MEMORY,
     ),
     Option(
-        "peer", "memory of another GPU or machine, to which tensors leave instead of the host, over a link like those of "
-        "--link; simulated, as in SuperNeurons' tensor pool. The first of several is filled first", "texts",
+        "peer", "memory of another GPU or machine, to which tensors leave instead of the host, over a link like those "
+        "of --link; simulated, as in SuperNeurons' tensor pool. The first of several is filled first", "texts",
         "LINK:SIZE", MEMORY, python=", or several", help=" (with --gpu, such as nvlink4:40GiB or 10GB,20us:1TiB)",
     ),
     Option(
