@@ -1,4 +1,4 @@
-"""(c) models/digits_solver.yaml on the card: handwritten digits, which come with scikit-learn, learned to 97 %.
+"""(c) models/digits_solver.yaml on the card: handwritten digits, learned to 97 %.
 
 It is trained without a budget and under one that baseline cannot keep; both must end with the same bytes. Then it is
 trained in bfloat16 and float16; their accuracy may be lower by a hundredth, which is 3 or 4 of the 360 test images.

@@ -1,26 +1,26 @@
-"""scikit-learn's digits: 1797 real handwritten 8×8 digits. They come with the library, so nothing is downloaded. Their
-file is read as it lies there: importing the library takes longer than training on them for a while.
+"""1797 real handwritten 8×8 digits, which come with the package: a first training needs no other one, and downloads
+nothing.
 
-Every fifth image, from the first on, is a test image: 360 for testing, 1437 for training. Raw values are 0..16, as in
-the library; `transform_param: {scale: 0.0625}` makes them 0..1.
+They are the test set of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998; NOTICE has the
+licence), in the order in which scikit-learn has them. Every fifth image, from the first on, is a test image: 360 for
+testing, 1437 for training. Raw values are 0..16; `transform_param: {scale: 0.0625}` makes them 0..1.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError, Source
+from minidnn.data.dataset import Arrays, Source
 
+FILE = Path(__file__).with_suffix(".npz")  # images, uint8 (1797, 8, 8), and labels, uint8 (1797,)
 SHAPE = (1, 8, 8)
-FILE = Path("datasets", "data", "digits.csv.gz")  # in scikit-learn's folder: 64 pixels and the digit, a row for each
 
 
 class Digits(Source):
-    """`digits`: scikit-learn's digits, (1, 8, 8)."""
+    """`digits`: handwritten digits, (1, 8, 8)."""
 
     form, splits = "digits", True
 
@@ -32,29 +32,21 @@ class Digits(Source):
         return SHAPE
 
     def resident(self):
-        return 4 * 2**20  # the rows, and the text that they are parsed from
+        return 2**20  # what the file has, and the images of both splits as float32
 
     def open(self):
         return read(self.split)
 
 
 def read(split: str) -> Arrays:
-    """The digits of one split, "train" or "test". Raises DataError if scikit-learn is not installed, or has no such
-    file."""
-    spec = find_spec("sklearn")
-    if spec is None or not spec.submodule_search_locations:
-        raise DataError("the digits come with scikit-learn, which is not installed here: pip install 'minidnn[data]'")
-    try:
-        rows = _rows(Path(spec.submodule_search_locations[0]) / FILE)
-    except (OSError, ValueError) as error:
-        raise DataError(f"the digits of scikit-learn cannot be read: {error}") from error
-    test = np.arange(len(rows)) % 5 == 0
-    chosen = rows[test if split == "test" else ~test]
-    images = chosen[:, :-1].reshape(-1, *SHAPE[1:]).astype(np.float32)
-    return Arrays.of(f"digits ({split})", images, chosen[:, -1].astype(np.int64))
+    """The digits of one split, "train" or "test"."""
+    images, labels = _all()
+    chosen = (np.arange(len(labels)) % 5 == 0) == (split == "test")
+    return Arrays.of(f"digits ({split})", images[chosen].astype(np.float32), labels[chosen])
 
 
 @cache
-def _rows(path: Path) -> np.ndarray:
-    """The file's rows, uint8 (1797, 65): parsed once, since a training and its tests take different ones of them."""
-    return np.loadtxt(path, delimiter=",", dtype=np.uint8)
+def _all() -> tuple[np.ndarray, np.ndarray]:
+    """All images and labels: read once, since a training and its tests take different ones of them."""
+    with np.load(FILE) as file:
+        return file["images"], file["labels"]

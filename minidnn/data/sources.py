@@ -8,7 +8,7 @@
     npz:PATH, or any PATH that ends in .npz     arrays x (or images) and y (or labels)
     cifar10:FOLDER, cifar100:FOLDER             the files as they are distributed, binary or for Python
     mnist:FOLDER                                the four IDX files, plain or gzipped
-    digits                                      scikit-learn's 8×8 digits
+    digits                                      8×8 digits, which come with minidnn
     tokens:FILE:length=1024                     windows of token ids, uint16 or uint32; the labels are the next tokens
     text:FILE:length=256                        the same of the bytes of a text
     synthetic:3x224x224:classes=1000:count=5000 made-up images that a net can learn, no file

@@ -5,7 +5,6 @@ import struct
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from minidnn.data.synthetic import Synthetic
 from minidnn.data.transform import Transform
 from minidnn.schema.sources import DataParameter, TransformationParameter
 from minidnn.schema.wire import sized, varint
+from tests.support.paths import ROOT
 
 
 def numbered(n=10, shape=(1, 4, 4)):
@@ -46,25 +46,18 @@ class TestDigits:
         assert train.images.min() == 0 and train.images.max() == 16
         assert np.bincount(test.labels, minlength=10).min() > 20
 
-    def test_missing_library_says_how_to_install_it(self, monkeypatch):
-        monkeypatch.setattr(digits, "find_spec", lambda name: None)
-        with pytest.raises(DataError, match=r"pip install 'minidnn\[data\]'"):
-            digits.read("train")
-
-    def test_they_are_those_that_the_library_loads_and_it_is_not_imported(self):
+    def test_they_are_those_of_scikit_learn(self):
         datasets = pytest.importorskip("sklearn.datasets")
         images, labels = (getattr(datasets.load_digits(), name) for name in ("images", "target"))
         test = np.arange(len(labels)) % 5 == 0
         for split, chosen in (("test", test), ("train", ~test)):
             found = digits.read(split)
             assert np.array_equal(found.images[:, 0], images[chosen]) and np.array_equal(found.labels, labels[chosen])
+
+    def test_they_come_with_the_package_and_their_licence_with_it(self):
+        assert str(digits.FILE.relative_to(ROOT)) in (ROOT / "NOTICE").read_text()
         code = "import sys; from minidnn.data import digits; digits.read('test'); assert 'sklearn' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True)
-
-    def test_a_library_without_the_file_is_named(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(digits, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path]))
-        with pytest.raises(DataError, match=r"the digits of scikit-learn cannot be read: .*digits\.csv\.gz"):
-            digits.read("train")
 
 
 class TestMnist:

@@ -52,7 +52,6 @@ def test_design_s_listing_is_what_the_program_prints():
 
 @pytest.mark.slow
 def test_a_layer_of_ones_own_trains(tmp_path):
-    pytest.importorskip("sklearn")
     (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
     code += """
 class Mine(minidnn.Net):

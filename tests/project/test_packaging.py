@@ -94,7 +94,8 @@ def test_every_pattern_of_data_files_matches_one(setup_cfg):
 
 def test_what_an_index_shows_of_the_package(setup_cfg):
     about = setup_cfg["metadata"]
-    assert f"{about['license']}." in (ROOT / "README.md").read_text() and (ROOT / about["license_files"]).is_file()
+    assert f"{about['license']}." in (ROOT / "README.md").read_text()
+    assert all((ROOT / name).is_file() for name in about["license_files"].split())
     least = setup_cfg["options"]["python_requires"].removeprefix(">=")
     assert f"Programming Language :: Python :: {least}" in about["classifiers"].split("\n")
     assert len(about["description"]) < 100 and about["keywords"]
@@ -143,7 +144,7 @@ def test_the_sources_have_every_file_of_the_repository():
     grafted = {name for word, *names in lines if word == "graft" for name in names}
     grafted |= {"minidnn", "minidnn_papers"}
     included = [name for word, *names in lines if word == "include" for name in names]
-    included += ["LICENSE", "MANIFEST.in", "pyproject.toml", "setup.cfg", "setup.py"]
+    included += ["LICENSE", "MANIFEST.in", "NOTICE", "pyproject.toml", "setup.cfg", "setup.py"]
     for path in tracked():
         there = path.parts[0] in grafted if len(path.parts) > 1 else any(path.match(name) for name in included)
         assert there or path == Path("minidnn/models"), path
