@@ -12,7 +12,6 @@ BIN := $(VENV)/bin
 # What tests compare with, and browsers: its own virtual environment, so that $(VENV) is what a user has.
 PEERS := .venv-peers
 OUT := out
-BUDGET := 2.5MiB
 
 .PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
 
@@ -183,28 +182,14 @@ reference: $(VENV)/.run
 wheels: $(VENV)/.release
 	$(BIN)/python release/wheels.py
 
-# Baseline trains without a budget; with one it is refused and says why; vdnn_all trains within it and ends with the
-# same file, byte for byte.
-SOLVER := models/digits_solver.yaml
-NEWEST := _iter_250.safetensors
-
 demo: $(VENV)/.run
-	@mkdir -p $(OUT)
-	$(BIN)/minidnn train $(SOLVER) --policy baseline:m --snapshot-prefix $(OUT)/baseline
-	$(BIN)/minidnn test $(SOLVER) --weights $(OUT)/baseline$(NEWEST) --json > $(OUT)/test.json
-	@$(BIN)/python -c 'import json; a = json.load(open("$(OUT)/test.json"))["outputs"]["accuracy"]; \
-	  print(f"test accuracy {a:.2%}"); assert a >= 0.97, "less than 97 %"'
-	@echo
-	$(BIN)/minidnn train $(SOLVER) --policy baseline:m --budget $(BUDGET) && exit 1 || test $$? = 2
-	@echo
-	$(BIN)/minidnn train $(SOLVER) --policy vdnn_all:m --budget $(BUDGET) --snapshot-prefix $(OUT)/vdnn_all
-	cmp $(OUT)/baseline$(NEWEST) $(OUT)/vdnn_all$(NEWEST)
-	@echo "The same bytes: vdnn_all within $(BUDGET) and baseline without a budget trained the same network."
-	@echo
-	$(BIN)/minidnn compare $(SOLVER) --budget $(BUDGET) --report $(OUT)/demo.html
+	$(BIN)/minidnn demo --out $(OUT)
 
 # One rank with two micro-batches, and two ranks with one each, train the same network, byte for byte. The ranks divide
 # the cores; no bit depends on the number of threads.
+SOLVER := models/digits_solver.yaml
+NEWEST := _iter_250.safetensors
+
 demo-ranks: export PATH := $(abspath $(BIN)):$(PATH)
 demo-ranks: $(VENV)/.ranks
 	@mkdir -p $(OUT)

@@ -10,6 +10,7 @@ from minidnn.cli.parser import Parser
 # group -> verb -> its help text. A verb is a module minidnn.cli.<verb> with `arguments(parser)` and `run(args)`.
 GROUPS = {
     "The first hour": {
+        "demo": "show what budgets and policies do, on a small network that learns digits",
         "plan": "show the memory that a training step needs under each policy, without running it",
         "train": "train a network within a budget of bytes",
         "compare": "compare policies by memory, traffic and time, and check that they train the same weights",
