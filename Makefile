@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 OUT := out
 
-.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
+.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels wheels-check clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -37,12 +37,13 @@ help:
 	@echo "make reference  write docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew (screenshots need Chromium)"
 	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
+	@echo "make wheels-check   make them, install the one for Linux on Python 3.10 to 3.14, and run minidnn demo on each"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
 
 # -- set-up: .run holds what the demo needs, .dev what the tests and linters need besides
 
 $(BIN)/python:
-	@for python in $${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do \
+	@for python in $${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python3.10}; do \
 	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue; \
 	  if ! $$python -c 'import venv, ensurepip' 2>/dev/null; then \
 	    echo "make: $$python has no venv module (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; \
@@ -181,6 +182,10 @@ reference: $(VENV)/.run
 
 wheels: $(VENV)/.release
 	$(BIN)/python release/wheels.py
+
+# As a stranger does: empty environments, no compiler on the PATH. ARGS="--python /path/to/python3.14"
+wheels-check: wheels
+	$(BIN)/python release/check.py $(ARGS)
 
 demo: $(VENV)/.run
 	$(BIN)/minidnn demo --out $(OUT)

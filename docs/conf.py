@@ -11,7 +11,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import minidnn  # noqa: E402
 
 project, version, release = "minidnn", minidnn.__version__, minidnn.__version__
-html_title = f"minidnn {release}"
+# Each page shows its version, and whether that is one that was released.
+unreleased = f"## {release} (unreleased)" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+html_title = f"minidnn {release}{' (unreleased)' if unreleased else ''}"
 author, copyright = "the authors of minidnn", "the authors of minidnn"
 
 extensions = [

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 import minidnn
 from minidnn.compiled import NotCompiled, Sources, find_compiler
-from release import wheels
+from release import check, wheels
 from tests.support.paths import ROOT
 
 HEAVY = "cupy numba torch pydantic ruamel rich sklearn safetensors"
@@ -101,26 +101,44 @@ def test_what_an_index_shows_of_the_package(setup_cfg):
     assert len(about["description"]) < 100 and about["keywords"]
 
 
+def test_the_pythons_that_are_named_are_those_that_the_wheel_is_checked_on(setup_cfg):
+    shown = re.findall(r"Python :: 3\.(\d+)$", setup_cfg["metadata"]["classifiers"], re.MULTILINE)
+    assert [f"3.{number}" for number in shown] == list(check.PYTHONS)
+
+
 @pytest.fixture(scope="module")
-def page():
-    return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["page"]
+def of_setup():
+    return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+
+
+@pytest.fixture(scope="module")
+def page(of_setup):
+    return of_setup["page"]
 
 
 def test_the_page_of_an_index_has_no_link_into_files_that_are_not_there(page):
     readme = (ROOT / "README.md").read_text()
-    shown = page(readme, None)
+    shown = page(readme, None, "0.1.0")
     assert re.findall(r"\]\((?!https?:|#)[^)]*\)", readme) and not re.findall(r"\]\((?!https?:|#)", shown)
     assert "*(ResNet-50 and GPT-2 in PyTorch: the time of a step" in shown
     assert "| DESIGN.md, CONTRIBUTING.md | how it is built" in shown
     assert [line for line in shown.splitlines() if line.startswith("#")] == re.findall(r"^#.*$", readme, re.MULTILINE)
 
 
-def test_the_page_of_an_index_links_to_a_repository_that_is_stated(page):
+def test_the_page_of_an_index_links_to_the_files_of_its_version(page):
     text = "See [this](docs/a.md#b), [that](https://x.org/y), [here](#words).\n![drawn](docs/c.svg)\n"
-    assert page(text, "https://x.org/us/minidnn") == (
-        "See [this](https://x.org/us/minidnn/blob/HEAD/docs/a.md#b), [that](https://x.org/y), [here](#words).\n"
-        "![drawn](https://x.org/us/minidnn/raw/HEAD/docs/c.svg)\n"
+    assert page(text, "https://x.org/us/minidnn", "0.2.0") == (
+        "See [this](https://x.org/us/minidnn/blob/v0.2.0/docs/a.md#b), [that](https://x.org/y), [here](#words).\n"
+        "![drawn](https://x.org/us/minidnn/raw/v0.2.0/docs/c.svg)\n"
     )
+
+
+def test_links_stand_beside_the_page_where_the_repository_is_stated(of_setup):
+    assert of_setup["links"](None, "0.2.0") == {}
+    found = of_setup["links"]("https://x.org/us/minidnn", "0.2.0")
+    assert list(found) == ["Source", "Documentation", "Changelog", "Issues"]
+    for name in ("Documentation", "Changelog"):
+        assert (ROOT / found[name].partition("/v0.2.0/")[2]).is_file()
 
 
 def test_the_citation_is_of_this_version(setup_cfg):
