@@ -225,6 +225,19 @@ def test_without_onednn(monkeypatch):
         assert all(np.array_equal(g, w) for g, w in zip(got, expected(KERNELS, e), strict=True))
 
 
+def test_a_system_without_openmp_is_told_its_package(monkeypatch):
+    """What the loader says of the wheel's library on a system that lacks GCC's OpenMP."""
+
+    def lacking(source, name):
+        raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    monkeypatch.setattr(library, "candidates", lambda: [("environment", "/venv/lib/libdnnl.so.3")])
+    monkeypatch.setattr(library, "_open", lacking)
+    with pytest.raises(library.Unavailable, match=r"^libgomp\.so\.1: cannot open .*apt install libgomp1"):
+        library.load()
+
+
 def test_a_named_library_is_not_silently_replaced(monkeypatch, tmp_path):
     monkeypatch.setenv(library.VARIABLE, str(tmp_path / "libnothing.so"))
     assert "libnothing.so" in CpuDevice().found

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 VARIABLE = "MINIDNN_ONEDNN"  # the file to load; "none" asks for the plain fallback
+OPENMP = "libgomp.so.1"  # GCC's OpenMP, which oneDNN and our kernels need
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}  # dnnl_cpu_runtime values that execute in the caller's thread
 
 
@@ -76,7 +77,9 @@ def load() -> Loaded:
                 reasons.append(str(e))
         except Unavailable as e:
             reasons.append(str(e))
-    looked = "; ".join(reasons) or "no libdnnl.so.3 in the system or the environment"
+    looked = "; ".join(dict.fromkeys(reasons)) or "no libdnnl.so.3 in the system or the environment"
+    if OPENMP in looked:  # small systems lack it: no package of Python's brings it
+        raise Unavailable(f"{looked}; the system's package of it is libgomp1 (apt install libgomp1) or libgomp")
     raise Unavailable(f"{looked}; `pip install onednn-cpu-gomp==2023.2.0` provides it, {VARIABLE} names a file")
 
 
