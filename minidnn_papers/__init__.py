@@ -1,4 +1,4 @@
-"""The papers' figures compared with ours: one file per system, each with a function `rows(tell)`.
+"""The papers' figures compared with ours: one file per system, each with its PARTS (part.py).
 
 This package lies above minidnn and uses any part of it. Of minidnn only cli/reproduce.py names it, to load the verb
 (verb.py). A system's file asks for networks by name, plans them with the memory facts of its paper, and yields a Row
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
+from minidnn_papers.part import Part, is_wanted
 from minidnn_papers.records import ReproducedRow, Verdict, Verdicts
 from minidnn_papers.row import Row, Tell
 
@@ -35,9 +36,23 @@ def verdicts(found: Sequence[ReproducedRow]) -> list[Verdicts]:
     ]
 
 
-def rows(system: str, tell: Tell = lambda what: None) -> Iterator[Row]:
-    """The rows of one system, each as soon as it is computed. Raises KeyError for a name that is not in SYSTEMS."""
+def parts(system: str) -> Sequence[Part]:
+    """What computes the rows of a system. Raises KeyError for a name that is not in SYSTEMS."""
     if system not in SYSTEMS:
         raise KeyError(f"there is no system {system!r} (there are {', '.join(SYSTEMS)})")
-    result: Iterator[Row] = importlib.import_module(f"minidnn_papers.{system}").rows(tell)
+    result: Sequence[Part] = importlib.import_module(f"minidnn_papers.{system}").PARTS
     return result
+
+
+def figures(system: str) -> list[str]:
+    """The figures of a system's paper that have rows. Raises KeyError as `parts`."""
+    return list(dict.fromkeys(figure for part in parts(system) for figure in part.figures))
+
+
+def rows(system: str, tell: Tell = lambda what: None, wanted: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of one system, each as soon as it is computed. Raises KeyError as `parts`.
+
+    wanted: the words of figures or quantities (`part.is_wanted`); parts of others are not computed. None: all"""
+    for part in parts(system):
+        if part.concerns(wanted):
+            yield from (row for row in part.rows(tell) if is_wanted(row, wanted))

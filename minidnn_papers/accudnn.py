@@ -1,9 +1,9 @@
-"""AccUDNN (Guo et al., ICCD 2019, arXiv 1901.06773): the four figures of its abstracts. Its text was not available.
+"""AccUDNN (Guo et al., ICCD 2019, arXiv 1901.06773): the claims of its abstracts. Its text was not available.
 
 So its GPU, the batch of its ResNet-152 and the links of its cluster are not known. Here the GPU is the profile of the
 Titan X, because the abstract names 12 GB as a budget. Original Caffe keeps the data and diff of all blobs for the whole
 step, with Caffe's memory facts. A convolution takes at most 8 MiB of workspace. AccUDNN was built on Caffe, so its
-facts and workspaces are the same here.
+facts and workspaces are the same here. What a larger batch does to accuracy is trained for: accuracy.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.ranks import BUCKET
 from minidnn.programs.spec import TrainSpec
+from minidnn_papers import accuracy
 from minidnn_papers.layrub_plans import caffes
+from minidnn_papers.part import Part
 from minidnn_papers.row import MIB, Row, Tell, Trial
 from minidnn_papers.several import MOST, Together, together
 
@@ -59,9 +61,8 @@ BOTH = (
 )
 
 
-def rows(tell: Tell) -> Iterator[Row]:
+def _batches(tell: Tell) -> Iterator[Row]:
     costs = caffes(profile(GPU))
-    yield from _memory(tell, costs)
     tell(f"AccUDNN: throughput of {NETWORK} in 12 GiB")
     caffe = _largest(costs, 12 * GIB)
     curve = sweep(_programs, FIRST, SWAPPING, costs, 12 * GIB, grid=GRID)
@@ -81,7 +82,8 @@ def _largest(costs: Costs, budget: int) -> int:
     return result.size or 0
 
 
-def _memory(tell: Tell, costs: Costs) -> Iterator[Row]:
+def _memory(tell: Tell) -> Iterator[Row]:
+    costs = caffes(profile(GPU))
     tell(f"AccUDNN: {NETWORK} in 24 GiB and in 8")
     batch = _largest(costs, 24 * GIB) + 1
     case = f"{NETWORK} ({batch})"
@@ -141,3 +143,10 @@ def _cluster(caffe: int, curve: Curve, costs: Costs) -> Iterator[Row]:
 
 def _of_ranks(batch: int, ranks: int, bucket: int = BUCKET) -> Sequence[Program]:
     return _programs(batch, replace(TRAINING, ranks=ranks, bucket=bucket))
+
+
+PARTS = (
+    Part(_memory, ("abstract",)),
+    Part(_batches, ("abstract", "abstract of ICCD")),
+    Part(accuracy.rows, (accuracy.FIGURE, "abstract")),
+)

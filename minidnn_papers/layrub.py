@@ -32,9 +32,10 @@ from minidnn_papers.layrub_plans import (
     title,
     without_sums,
 )
-from minidnn_papers.layrub_process import beside_vdnn, largest_batches, runtime, whole
+from minidnn_papers.layrub_process import beside_vdnn, deepest, largest_batches, runtime, wholes
 from minidnn_papers.layrub_rivals import rivals
 from minidnn_papers.numbers import layrub as paper
+from minidnn_papers.part import Part
 from minidnn_papers.row import FAR, MIB, UNSTATED, Directed, Row, Tell, Trial, lower
 from minidnn_papers.several import together
 
@@ -60,10 +61,11 @@ NODES = (
     "{:.2f} s of them are not hidden"
 )
 QUICK = "with InfiniBand of 100 Gb/s"
+UNKNOWN = "LSTM is a layer here, but which layers the paper's two recurrent nets have is not known to us"
 BARS = "the paper's own bars of these nets have a mean of {:.1f} %, so the 58.2 % are of other cases than Figure 11's"
 
 
-def rows(tell: Tell) -> Iterator[Row]:
+def _nets(tell: Tell) -> Iterator[Row]:
     savings: list[tuple[float, float, float]] = []  # of the nets of Figure 11: by the paper's bars, by ours, by layrub
     times: list[float] = []
     for (name, batch), bars in {**paper.RESNETS, **paper.OTHERS}.items():
@@ -81,24 +83,20 @@ def rows(tell: Tell) -> Iterator[Row]:
             for how, ours in (("", saved[1]), (", our layrub", saved[2])):
                 case = f"ResNet-1001 (32){how}"
                 yield Row(SYSTEM, "abstract", case, "memory saved, %", 100 * paper.LARGEST_SAVING, 100 * ours, TURNS)
-        if (name, batch) in paper.WHOLE:
-            yield whole(name, batch)
     yield from _averages(savings, times)
+
+
+def _recurrent(tell: Tell) -> Iterator[Row]:
     for case, lstm in paper.RECURRENT.items():
         for policy, bar in zip(POLICIES, lstm, strict=True):
-            why = "recurrent layers are not among those that there are"
-            yield Row(SYSTEM, "Figure 11", f"{case}, {TITLES[policy]}", "data and diff, MiB", bar, None, why)
-    yield from _wide(tell)
+            yield Row(SYSTEM, "Figure 11", f"{case}, {TITLES[policy]}", "data and diff, MiB", bar, None, UNKNOWN)
+
+
+def _relative(tell: Tell) -> Iterator[Row]:
     for (name, batch), speed in paper.RELATIVE.items():
         tell(f"Layrub: time of {name}, batch {batch}")
         result = {policy: arranged(name, batch, policy) for policy in (CAFFE, OWN)}
         yield _speed("Figure 13", name, batch, 1 / speed, _slower(result))
-    yield from runtime(tell)
-    yield from beside_vdnn(tell)
-    yield from largest_batches(tell)
-    yield from _nodes(tell)
-    yield from rivals(tell)
-    yield _barrier()
 
 
 def _maps(figure: str, name: str, batch: int, bars: Sequence[float], found: dict[str, Arrangement]) -> Iterator[Row]:
@@ -163,6 +161,22 @@ def _nodes(tell: Tell) -> Iterator[Row]:
         yield Row(SYSTEM, "Table 8", case, "speed-up", paper_s, result.speed_up, lower(why), trial)
 
 
-def _barrier() -> Row:
+def _barrier(tell: Tell) -> Iterator[Row]:
     why = "gradients of filters and of data are ops of one stream here, so there is no overlap to lose"
-    return Row(SYSTEM, "section 3.2", "barrier between gradients, CIFAR-10", "time over none", 1.0305, None, why)
+    yield Row(SYSTEM, "section 3.2", "barrier between gradients, CIFAR-10", "time over none", 1.0305, None, why)
+
+
+PARTS = (
+    Part(_nets, ("Figure 9", "Figure 11", "Table 5", "abstract")),
+    Part(_recurrent, ("Figure 11",)),
+    Part(wholes, ("Figure 12",)),
+    Part(_wide, ("Figure 10",)),
+    Part(_relative, ("Figure 13",)),
+    Part(runtime, ("Table 6",)),
+    Part(deepest, ("abstract",)),
+    Part(beside_vdnn, ("ResNet-1517 beside vDNN",)),
+    Part(largest_batches, ("Table 7",)),
+    Part(_nodes, ("Table 8",)),
+    Part(rivals, ("Figure 12", "Table 6", "Figure 13")),
+    Part(_barrier, ("section 3.2",)),
+)

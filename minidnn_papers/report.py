@@ -1,4 +1,4 @@
-"""The papers' figures compared with ours: tables for a terminal, and one HTML page of paired bars.
+"""The papers' figures compared with ours: tables for a terminal, a picture and a page of paired bars, and files.
 
 Rows are `ReproducedRow`s (records.py).
 """
@@ -10,13 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TextIO
 
-from minidnn.report.draw import WIDTH
+from minidnn.api.answer import Answer
+from minidnn.report.look import Cells, Look
 from minidnn.report.markup import escape
+from minidnn.report.page import key
 from minidnn.report.page import page as framed
 from minidnn.report.table import plain
 from minidnn.visible import say
 from minidnn_papers import SYSTEMS
-from minidnn_papers.row import EXACT
+from minidnn_papers.charts import KEY, charts, drawn, svg
+from minidnn_papers.charts import WIDTH as CHART
+from minidnn_papers.charts import picture as stacked
+from minidnn_papers.records import ReproducedRow, Reproduction
+from minidnn_papers.row import EXACT, YES_OR_NO
 
 Row = Mapping[str, Any]
 
@@ -38,15 +44,24 @@ def number(value: float | None) -> str:
 
 
 def exact(paper: float | None, ours: float | None) -> tuple[str, str]:
-    """Both figures as text. Ours has as many decimals as the paper's; if it is below 100 and still differs then, it is
-    written by `number`."""
+    """Both figures as text. Ours has as many decimals as the paper's. If it is below 100 and has more of them, it is
+    written by `number`, unless it counts as equal."""
     if paper is None or ours is None:
         return number(paper), number(ours)
     decimals = len(f"{paper:.6f}".rstrip("0").partition(".")[2])
     shown = f"{ours:.{decimals}f}"
-    if abs(ours) < 100 and float(shown) != ours and float(shown) != paper:
+    same = float(shown) == paper and abs(ours - paper) < EXACT * abs(paper)
+    if abs(ours) < 100 and float(shown) != ours and not same:
         shown = number(ours)
     return f"{paper:.{decimals}f}", shown
+
+
+def both(row: Row) -> tuple[str, str]:
+    """The paper's figure and ours as text."""
+    if row["quantity"] not in YES_OR_NO:
+        return exact(row["paper"], row["ours"])
+    paper, ours = (number(v) if v is None else "yes" if v else "no" for v in (row["paper"], row["ours"]))
+    return paper, ours
 
 
 def deviation(row: Row) -> str:
@@ -83,11 +98,12 @@ def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
     """Print a table for each figure of a paper, and below it the reasons for differences."""
     for (system, figure), group in _figures(rows):
         tried = any(r["tried"] is not None for r in group)
-        lines = [[*_cells(r, tried), _mark(r, group)] for r in group]
+        reasons = marks(group)
+        lines = [[*_cells(r, tried), mark(r, reasons)] for r in group]
         headings = ["case", "what", "paper", "ours", "off", *(["tried", "left"] if tried else []), "why"]
         plain(headings, lines, f"{SYSTEMS.get(system, system)}, {figure}", file)
-        for mark, reason in _reasons(group).items():
-            say(f"  ({mark}) {reason}", file=file)
+        for reason, at in reasons.items():
+            say(f"  ({at}) {reason}", file=file)
         say(file=file)
 
 
@@ -110,7 +126,7 @@ def _standings(verdicts: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def _cells(r: Row, tried: bool) -> list[str]:
-    cells = [r["case"], r["quantity"], *exact(r["paper"], r["ours"]), deviation(r)]
+    cells = [r["case"], r["quantity"], *both(r), deviation(r)]
     if tried:
         cells += ["" if r["tried"] is None else exact(r["paper"], r["tried"])[1], left(r)]
     return cells
@@ -123,14 +139,15 @@ def _figures(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]
     yield from order.items()
 
 
-def _reasons(group: Sequence[Row]) -> dict[str, str]:
-    """{mark: reason} for the rows that differ or are missing, in order of appearance."""
+def marks(group: Sequence[Row]) -> dict[str, str]:
+    """{reason: its mark} for the rows that differ or are missing, in order of appearance."""
     result = dict.fromkeys(r["reason"] for r in group if r["reason"] and not _equal(r))
-    return {str(k): reason for k, reason in enumerate(result, 1)}
+    return {reason: str(k) for k, reason in enumerate(result, 1)}
 
 
-def _mark(row: Row, group: Sequence[Row]) -> str:
-    return next((m for m, reason in _reasons(group).items() if reason == row["reason"] and not _equal(row)), "")
+def mark(row: Row, reasons: Mapping[str, str]) -> str:
+    """The mark of a row's reason among those of `marks`; empty if it needs none."""
+    return "" if _equal(row) else reasons.get(row["reason"], "")
 
 
 def _equal(row: Row) -> bool:
@@ -138,27 +155,55 @@ def _equal(row: Row) -> bool:
     return close and row["verdict"] != "by construction"
 
 
-# ---- as a page
+# ---- beside bars
 
 
-def page(rows: Sequence[Row], verdicts: Sequence[Row], notes: str, version: str) -> str:
+def beside(row: Row, marked: str = "") -> list[str]:
+    """Both figures and how far ours is off, on one line or two. marked: the mark of the reason, if it is shown"""
+    paper, ours = both(row)
+    off = "by construction" if row["verdict"] == "by construction" else deviation(row)
+    if row["verdict"] == "explained by a trial":
+        off += f", then {left(row)}"
+    off = "" if off == "–" else off
+    off += f" ({marked})" if marked else ""
+    numbers = f"{paper} → {ours}"
+    return [f"{numbers}   {off}".rstrip()] if len(numbers) + len(off) <= SHORT else [numbers, off]
+
+
+SHORT = 24  # letters of both figures and the deviation on one line
+
+
+# ---- as a picture and as a page
+
+
+def picture(document: Row, title: str, note: str) -> str:
+    """An SVG file of all rows."""
+    return stacked(document["rows"], title, note, beside)
+
+
+def page(document: Row, title: str, notes: str, version: str) -> str:
     """An HTML page of all figures of all systems: their verdicts, paired bars, the paper's above ours, and the
     reasons."""
-    parts = []
+    rows, parts = document["rows"], []
     for system, of_system in groupby(sorted(rows, key=_place), key=lambda r: r["system"]):
         mine = list(of_system)
-        title = escape(SYSTEMS.get(system, system))
-        parts.append(f'<h2 class="system">{title}</h2><p class="dim">{summary(mine)}.</p>')
+        name = escape(SYSTEMS.get(system, system))
+        parts.append(f'<h2 class="system">{name}</h2><p class="dim">{escape(summary(mine))}.</p>')
         for (_, figure), group in _figures(mine):
             parts.append(f"<section><h2>{escape(figure)}</h2>{_charts(group)}{_notes(group)}</section>")
     body = f"""<p class="says">{escape(summary(rows))}.</p>
 <p class="dim">{escape(notes)}</p>
-<section><h2>Figures by verdict</h2><div class="scroll">{_table(*_standings(verdicts))}</div></section>
+<section><h2>Figures by verdict</h2><div class="scroll">{_table(*_standings(document["verdicts"]))}</div></section>
+{key(KEY)}
 {"".join(parts)}"""
     made = f"Made by minidnn {escape(version)} (<code>minidnn reproduce</code>)."
-    return framed(
-        "The papers' figures, theirs and ours", body, made, "h2.system { font-size: 22px; margin: 34px 0 0; }"
-    )
+    return framed(title, body, made, STYLE)
+
+
+STYLE = """h2.system { font-size: 22px; margin: 34px 0 0; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr)); gap: 8px 28px; }
+.charts svg { min-width: 0; }
+"""
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -172,50 +217,44 @@ def _place(row: Row) -> int:
 
 
 def _notes(group: Sequence[Row]) -> str:
-    items = "".join(f"<li>{escape(reason)}</li>" for reason in _reasons(group).values())
+    items = "".join(f"<li>{escape(reason)}</li>" for reason in marks(group))
     return f'<ol class="dim">{items}</ol>' if items else ""
 
 
-LABEL, VALUE, ROW = 330, 250, 34
-
-
 def _charts(group: Sequence[Row]) -> str:
-    """HTML with one chart per quantity, since bars on one scale must have one unit."""
-    out = []
-    quantities = Counter(r["quantity"] for r in group)
-    for quantity in quantities:
-        rows = [r for r in group if r["quantity"] == quantity]
-        drawn = [r for r in rows if r["paper"] is not None or r["ours"] is not None]
-        out.append(f'<p class="note"><b>{escape(quantity)}</b></p>')
-        if drawn:
-            out.append(f'<div class="scroll">{_bars(drawn, group)}</div>')
-        out += [f'<p class="dim">{escape(r["case"])}: {escape(r["reason"])}</p>' for r in rows if r not in drawn]
-    return "".join(out)
+    """The charts of one figure, as many beside each other as there is room for."""
+    reasons = marks(group)
+
+    def words(row: Row) -> list[str]:
+        return beside(row, mark(row, reasons))
+
+    return f'<div class="charts">{"".join(svg(*_sized(drawn(chart, words))) for chart in charts(group))}</div>'
 
 
-def _bars(rows: Sequence[Row], group: Sequence[Row]) -> str:
-    most = max(abs(v) for r in rows for v in (r["paper"], r["ours"]) if v is not None) or 1.0
-    plot = WIDTH - LABEL - VALUE
-    out = []
-    for k, r in enumerate(rows):
-        y = k * ROW
-        out.append(f'<text x="{LABEL - 10}" y="{y + 19}" text-anchor="end">{escape(r["case"])}</text>')
-        for value, kind, top in ((r["paper"], "labels", 5), (r["ours"], "feature_maps", 16)):
-            if value is not None:
-                width = max(plot * abs(value) / most, 1)
-                out.append(f'<rect class="{kind}" x="{LABEL}" y="{y + top}" width="{width:.1f}" height="9" rx="1.5"/>')
-        paper, ours = exact(r["paper"], r["ours"])
-        mark = _mark(r, group)
-        words = f"{paper} → {ours}   {deviation(r)}" + (f", then {left(r)}" if left(r) else "")
-        words += f" ({mark})" if mark else ""
-        off = r["deviation"]
-        bad = " bad" if r["ours"] is None or (off is not None and abs(off) > 4 * CLOSE) else ""
-        out.append(f'<text class="soft{bad}" x="{LABEL + plot + 12}" y="{y + 19}">{escape(words)}</text>')
-    key = (
-        f'<rect class="labels" x="{LABEL}" y="{len(rows) * ROW + 8}" width="11" height="9" rx="1.5"/>'
-        f'<text class="soft" x="{LABEL + 17}" y="{len(rows) * ROW + 17}">the paper</text>'
-        f'<rect class="feature_maps" x="{LABEL + 100}" y="{len(rows) * ROW + 8}" width="11" height="9" rx="1.5"/>'
-        f'<text class="soft" x="{LABEL + 117}" y="{len(rows) * ROW + 17}">ours</text>'
-    )
-    height = len(rows) * ROW + 26
-    return f'<svg class="mini" viewBox="0 0 {WIDTH} {height}" role="img">{"".join(out)}{key}</svg>'
+def _sized(chart: tuple[str, int]) -> tuple[str, float, float]:
+    inside, height = chart
+    return inside, CHART, height
+
+
+# ---- as an answer, which writes files
+
+
+def cells(document: Row) -> Cells:
+    """Headings, and a line for each row."""
+    headings = ["system", "figure", "case", "what", "paper", "ours", "off", "verdict"]
+    return headings, [
+        [r["system"], r["figure"], r["case"], r["quantity"], *both(r), deviation(r), r["verdict"]]
+        for r in document["rows"]
+    ]
+
+
+class Reproduced(Answer[Reproduction, ReproducedRow]):
+    """The rows of `minidnn reproduce`."""
+
+    look = Look(cells, picture=picture, page=page)
+
+    def show(self) -> None:
+        """Print a table for each figure, and how many have which verdict."""
+        show(self.rows)
+        show_verdicts(self.document["verdicts"])
+        say(f"{summary(self.rows)}. {self.notes}")

@@ -11,6 +11,8 @@ Tell = Callable[[str], object]  # called with a name of the work in progress, to
 
 MIB = 2**20
 FAR = 0.1  # figures further off than this want a trial that explains them
+TRAINS, KEEPS = "trains in 12 GB", "keeps the accuracy"
+YES_OR_NO = (TRAINS, KEEPS)  # quantities: 1 for yes, 0 for no
 EXACT = 0.0005  # figures count as equal below this deviation
 
 # Why a trial that comes close explains nothing.

@@ -7,7 +7,7 @@ Tables 4 and 5 are about nets that train: these are planned with the default fac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,8 @@ from minidnn.programs.build import programs
 from minidnn.programs.spec import TrainSpec
 from minidnn_papers.layer_steps import LayerSteps, layer_steps
 from minidnn_papers.numbers import superneurons as papers
-from minidnn_papers.row import MIB, UNFOUNDED, Directed, Row, Tell, Trial, lower
+from minidnn_papers.part import Part
+from minidnn_papers.row import MIB, TRAINS, UNFOUNDED, Directed, Row, Tell, Trial, lower
 
 SYSTEM = "superneurons"
 GB = 10**9
@@ -45,6 +46,10 @@ POOL = (
 )
 BATCH = "the paper does not say the batch, nor which tensors its forks and joins have; ours is of batch 16"
 HOST = 256 << 30  # bytes of the host that the search for a batch may use: it ends where the device is full
+DEPTH = (
+    "ours is the first depth of the family not below the paper's, planned and proved: how much deeper it goes is not "
+    "searched here (`minidnn search --max depth`)"
+)
 LARGER = "the largest multiple of 16 that is planned and proved within 12 GB and 256 GiB of the host."
 THREE = "with the paper's facts and its three techniques, without the cache"
 BATCH_NORM = "with BatchNorm's three maps, in 12 GB to the byte; its grid of batches is not said"
@@ -87,12 +92,6 @@ def moved(s: Schedule) -> int:
     """Bytes that swapping copies in a step, out and back: without the program's inputs and outputs."""
     result = copied(s.instructions, s)
     return result["offload_bytes"] + result["prefetch_bytes"]
-
-
-def rows(tell: Tell) -> Iterator[Row]:
-    for part in (series, table_1, table_2, table_3, figure_12, table_4, table_5, others):
-        for result in part(tell):
-            yield Row(SYSTEM, *result)
 
 
 Found = Iterator[tuple[Any, ...]]  # the fields of a Row behind the system's
@@ -218,19 +217,26 @@ def table_4(tell: Tell) -> Found:
     """The deepest ResNet of n1 = 6, n2 = 32, n4 = 6 blocks, by its n3."""
     tell("SuperNeurons: a ResNet of 1922 layers (one plan, about a minute)")
     ours = 1922 if fits("superneurons_resnet1922", 16) else None
-    reason = "the first depth of the family not below the paper's; `minidnn search --max depth` finds the deepest"
-    yield "Table 4", "ResNet, batch 16, SuperNeurons", "layers", 1920, ours, reason if ours else "it does not fit"
+    case = "ResNet, batch 16, SuperNeurons"
+    reason = DEPTH if ours else "it does not fit"
+    yield "Table 4", case, "layers", 1920, ours, reason, None, ours is not None
+    for name, depth in papers.DEPTHS.items():
+        yield "Table 4", f"ResNet, batch 16, {name}", "layers", depth, None, OTHERS
+    deepest = max(papers.DEPTHS, key=papers.DEPTHS.__getitem__)
+    what, other = f"depth over that of {deepest}, the deepest of the others", papers.DEPTHS[deepest]
+    yield "abstract", case, what, papers.DEEPER, ours and ours / other, reason, None, ours is not None
+
+
+def deepest(tell: Tell) -> Found:
     tell("SuperNeurons: a ResNet of 2500 units at batch 1 (one plan, two minutes or more)")
     deep = program(f"superneurons_resnet{3 * papers.UNITS + 2}", 1, "default", TrainSpec(SGD()))
-    reason = "planned and proved in 12 GB with plain SGD; with momentum its weights and history alone take 20 GiB"
+    reason = "planned and proved, with plain SGD; with momentum its weights and history alone take 20 GiB"
     try:
         arrange([deep], "superneurons_cost_aware:m", COSTS, K40)
-        units: int | None = papers.UNITS
+        ours = 1.0
     except BudgetError:
-        units = None
-    yield "section 4", "ResNet, batch 1, SuperNeurons", "residual units", papers.UNITS, units, reason
-    for name, depth in (("Caffe", 148), ("MXNet", 480), ("Torch", 152), ("TensorFlow", 592)):
-        yield "Table 4", f"ResNet, batch 16, {name}", "layers", depth, None, OTHERS
+        ours = 0.0
+    yield "abstract", f"ResNet of {papers.UNITS} units, batch 1", TRAINS, 1, ours, reason
 
 
 GRID = 16  # the paper's batches are multiples of it, but for AlexNet's 8 of them
@@ -269,3 +275,20 @@ def others(tell: Tell) -> Found:
     sizes = {"AlexNet": 3.2, "VGG16": 4.9, "ResNet50": 13.2, "ResNet101": 19.4, "ResNet152": 19.8}
     for name, times in sizes.items():
         yield "Figure 13", name, "size of the model over Caffe's", times, None, "how the paper takes a size is not said"
+
+
+def _part(found: Callable[[Tell], Found], *figures: str) -> Part:
+    return Part(lambda tell: (Row(SYSTEM, *fields) for fields in found(tell)), figures)
+
+
+PARTS = (
+    _part(series, "section 3, Figure 10"),
+    _part(table_1, "Table 1"),
+    _part(table_2, "Table 2"),
+    _part(table_3, "Table 3", "Figure 11"),
+    _part(figure_12, "Figure 12"),
+    _part(table_4, "Table 4", "abstract"),
+    _part(deepest, "abstract"),
+    _part(table_5, "Table 5"),
+    _part(others, "Figure 13"),
+)

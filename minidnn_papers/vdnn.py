@@ -13,9 +13,10 @@ from dataclasses import replace
 from minidnn.costs import gpu, profile
 from minidnn_papers.concat import sliced
 from minidnn_papers.numbers import vdnn as paper
-from minidnn_papers.row import FITTED, MIB, Directed, Row, Tell, Trial, higher
+from minidnn_papers.part import Part
+from minidnn_papers.row import FITTED, MIB, TRAINS, Directed, Row, Tell, Trial, higher
 from minidnn_papers.vdnn_counted import FEATURE_MAPS, GRADIENT_MAPS, Counted, counted, program, weights
-from minidnn_papers.vdnn_headlines import headlines
+from minidnn_papers.vdnn_headlines import FIRST, PUBLISHED, headlines
 from minidnn_papers.vdnn_trials import ended, measured
 
 SYSTEM = "vdnn"
@@ -39,16 +40,10 @@ SHORT = "156 MiB less is what the 3x3 convolutions read behind their reductions,
 MEAN = "The mean over this net's ops; how the paper weighs its many small layers is not said"
 
 
-def rows(tell: Tell) -> Iterator[Row]:
+def _nets(tell: Tell) -> Iterator[Row]:
     for (name, batch), bars in paper.NETS.items():
         tell(f"vDNN: {name}, batch {batch}")
         yield from _net(name, batch, bars)
-    tell("vDNN: GoogLeNet, batch 128")
-    yield from _googlenet()
-    for name, deep in paper.DEEP.items():
-        tell(f"vDNN: {name}, batch 32")
-        yield from _deep(name, deep)
-    yield from headlines(tell)
 
 
 def title(name: str) -> str:
@@ -112,10 +107,11 @@ def _fitting(case: str, found: dict[str, Counted]) -> Iterator[Row]:
     for policy, f in found.items():
         trains = float(policy in paper.FITS)
         if not policy.startswith("baseline:m") and policy != "vdnn_conv:m":
-            yield Row(SYSTEM, "section V", f"{case}, {policy}", "trains in 12 GB", trains, float(f.result.fits))
+            yield Row(SYSTEM, "section V", f"{case}, {policy}", TRAINS, trains, float(f.result.fits))
 
 
-def _googlenet() -> Iterator[Row]:
+def _googlenet(tell: Tell) -> Iterator[Row]:
+    tell("vDNN: GoogLeNet, batch 128")
     p, costs = sliced(program("vdnn_googlenet", 128), profile(CARD))
     result = counted(p, paper.GOOGLENET, costs)
     copied = counted(program("vdnn_googlenet", 128), paper.GOOGLENET, profile(CARD))
@@ -131,11 +127,20 @@ def _googlenet() -> Iterator[Row]:
     yield from _offloaded(case, paper.GOOGLENET_OFFLOADED, result, (SHORT, SLICES.format(everything)))
 
 
-def _deep(name: str, bars: tuple[float, float, float]) -> Iterator[Row]:
-    result = counted(program(name, 32), ["vdnn_dyn", "vdnn_all:m", "baseline:p"], profile(CARD))
-    case = f"{title(name)} (32)"
-    card, host, base = bars
-    ours = result["vdnn_all:m"].offloaded / MIB
-    yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_dyn", "on the GPU, MiB", card, result["vdnn_dyn"].most / MIB, DEEP)
-    yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_all", "on the host, MiB", host, ours, READ)
-    yield Row(SYSTEM, "Figure 15", f"{case}, baseline", "on the GPU, MiB", base, result["baseline:p"].most / MIB, READ)
+def _deep(tell: Tell) -> Iterator[Row]:
+    for name, (card, host, base) in paper.DEEP.items():
+        tell(f"vDNN: {name}, batch 32")
+        result = counted(program(name, 32), ["vdnn_dyn", "vdnn_all:m", "baseline:p"], profile(CARD))
+        case, ours = f"{title(name)} (32)", result["vdnn_all:m"].offloaded / MIB
+        kept, most = (result[policy].most / MIB for policy in ("vdnn_dyn", "baseline:p"))
+        yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_dyn", "on the GPU, MiB", card, kept, DEEP)
+        yield Row(SYSTEM, "Figure 15", f"{case}, vdnn_all", "on the host, MiB", host, ours, READ)
+        yield Row(SYSTEM, "Figure 15", f"{case}, baseline", "on the GPU, MiB", base, most, READ)
+
+
+PARTS = (
+    Part(_nets, ("Figure 11", "Figure 14", "Figure 12", "Figure 4", "section V")),
+    Part(_googlenet, ("Figure 11", "Figure 12")),
+    Part(_deep, ("Figure 15",)),
+    Part(headlines, (FIRST, PUBLISHED)),
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from minidnn.costs import gpu, profile
 from minidnn_papers.concat import sliced
 from minidnn_papers.numbers import vdnn as paper
-from minidnn_papers.row import Row, Tell, Trial, lower
+from minidnn_papers.row import MIB, TRAINS, Row, Tell, Trial, lower
 from minidnn_papers.vdnn_counted import Counted, counted, program
 from minidnn_papers.vdnn_trials import measured, speed
 
@@ -18,7 +18,8 @@ TITLES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "vdnn_googlenet": "GoogL
 
 SAVING = "average memory saved, %"
 DYNAMIC = "that version's text was not available, and its abstract does not say which policy saves this. By ours: {}"
-MOST = "vdnn_all:m against baseline:p, as Figure 11's bars have it"
+MOST = "of vdnn_all:m against baseline:p, as Figure 11's bars have it"
+BARS = "a thousand MiB each, as Figure 11's bars have it"
 CLOSER = (
     "on the K40's profile the leanest algorithms have {:.2f} of the fastest ones' speed on this net, so they cost"
     " little"
@@ -43,6 +44,10 @@ def headlines(tell: Tell) -> Iterator[Row]:
         ours = 100 * (1 - result["vdnn_all:m"].average / result["baseline:p"].average)
         yield Row(SYSTEM, PUBLISHED, f"{TITLES[name]} ({batch}), vdnn_all:m", SAVING, 100 * saved, ours, MOST)
     result = counted(program("vgg19", 256), ["vdnn_dyn", "baseline:p"], profile("titan_x"))
+    case, needed = "VGG-16 (256)", result["baseline:p"].most / MIB / 1000
+    yield Row(SYSTEM, PUBLISHED, f"{case}, baseline:p", "needs, GB", paper.NEEDED, needed, BARS)
+    fits = float(result["vdnn_dyn"].result.fits)
+    yield Row(SYSTEM, PUBLISHED, f"{case}, vdnn_dyn", TRAINS, 1, fits)
     why = "the profile's seconds (docs/costs.md), and its trials end with conv here"
     yield Row(SYSTEM, PUBLISHED, "VGG-16 (256) in 12 GB, vdnn_dyn", LOSS, 100 * paper.LOST_MOST, _loss(result), why)
 

@@ -18,4 +18,6 @@ TABLE_5 = {  # largest batch: Caffe's, SuperNeurons'
     "resnet152": ("ResNet152", 16, 176),
 }
 
-UNITS = 2500  # residual units of the deepest net of section 4, at batch 1
+DEPTHS = {"Caffe": 148, "MXNet": 480, "Torch": 152, "TensorFlow": 592}  # Table 4: the deepest ResNet of the others
+DEEPER = 3.2432  # the abstract: how many times as deep SuperNeurons goes at least
+UNITS = 2500  # residual units of the deepest net of the abstract and of section 4, at batch 1

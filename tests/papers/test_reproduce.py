@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from minidnn.cli.main import main
+from minidnn_papers import SYSTEMS, parts, rows, verdicts
+from minidnn_papers import figures as figures_of
 from minidnn_papers import report as figures
-from minidnn_papers import rows, verdicts
-from minidnn_papers.records import Verdict
-from minidnn_papers.row import EXACT, FITTED, UNFOUNDED, UNSTATED, Directed, Row, Trial, higher, lower
+from minidnn_papers.charts import charts
+from minidnn_papers.part import Part, is_wanted
+from minidnn_papers.records import Reproduction, Verdict
+from minidnn_papers.row import EXACT, FITTED, TRAINS, UNFOUNDED, UNSTATED, Directed, Row, Trial, higher, lower
 
 
 @pytest.fixture(scope="module")
@@ -163,15 +167,67 @@ def test_tables_and_page(capsys):
     assert "(1) Not explained. The model" in said and "Needs the card" in said
     assert "Read" not in said, "no reason for what does not differ"
     assert figures.summary(found).startswith("3 figures: 2 equal, 0 more within 5%, 1 further off (0 explained by")
-    page = figures.page(found, verdicts(found), "notes", "0")
+    answer = figures.Reproduced(Reproduction(rows=found, verdicts=verdicts(found)), "The papers", "notes")
+    page = answer.page()
     assert "net &lt;one&gt;" in page and "http" not in page.replace("http://www.w3.org", "")
     assert "Needs the card" in page and "Figures by verdict" in page and "<td>vDNN (MICRO 2016)</td>" in page
+    drawn = ElementTree.fromstring(answer.picture())
+    assert float(drawn.get("width")) == 480, "a phone shows all of it"
+    bars = [e for e in drawn.iter() if e.tag.endswith("}rect") and e.get("class") in ("labels", "feature_maps")]
+    assert len(bars) == 2 + 7, "the key; and of four rows one has no figure of ours"
+    words = " ".join(e.text for e in drawn.iter() if e.tag.endswith("}text"))
+    assert "886.23 → 886.23   equal" in words and "net <one>" in words and "100 → 130   +30.0 %" in words
+    inside = [float(e.get("x")) + float(e.get("width")) for e in bars]
+    assert max(inside) < 12 + 132 + 148 + 12, "bars end where the numbers begin"
+
+
+def test_charts_have_the_rows_of_one_net_and_quantity():
+    cases = [("VGG (64), all", "MiB"), ("VGG (64), conv", "MiB"), ("VGG (64), all", "speed"), ("LeNet", "MiB")]
+    rows = [Row("vdnn", "Figure 1", case, what, 1.0, 1.0).row() for case, what in cases]
+    found = [(c.title, c.quantity, [label for label, _ in c.rows]) for c in charts(rows)]
+    assert found == [
+        ("VGG (64)", "MiB", ["all", "conv"]), ("speed", "", ["VGG (64), all"]), ("MiB", "", ["LeNet"]),
+    ]  # fmt: skip
+
+
+def test_yes_and_no_are_words(capsys):
+    figures.show([Row("layrub", "abstract", "a net", TRAINS, 0, 1.0).row()])
+    assert " no " in (said := capsys.readouterr().out) and " yes " in said and "differs" in said
+
+
+def test_only_the_parts_of_a_figure_are_computed():
+    def part(*made: str) -> Part:
+        def rows(tell):
+            tell(f"computes {made}")
+            return iter(Row("vdnn", name, "net", what, 1.0, 1.0) for name in made for what in ("most, MiB", "speed"))
+
+        return Part(rows, made)
+
+    parts, computed = [part("Figure 1", "abstract"), part("Figure 11"), part("abstract of ICCD")], []
+    wanted = {
+        (): 8, ("figure 1",): 2, ("Figure 11", "abstract"): 6, ("Figure 1, most",): 1, ("Figure",): 4, ("Fig",): 0,
+    }  # fmt: skip
+    for names, count in wanted.items():
+        found = [r for p in parts if p.concerns(names) for r in p.rows(computed.append) if is_wanted(r, names)]
+        assert len(found) == count, names
+    assert computed.count("computes ('Figure 11',)") == 3 and computed.count("computes ('Figure 1', 'abstract')") == 5
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_part_names_its_figures(system, monkeypatch):
+    assert all(part.figures for part in parts(system)) and len(figures_of(system)) > 1
+    assert any(part.concerns(["abstract"]) for part in parts(system)), "each abstract has its headlines"
+
+
+def test_a_figure_that_no_paper_has(capsys):
+    assert main(["reproduce", "vdnn", "--figure", "Figure 110"]) == 2
+    assert "vdnn has no 'Figure 110' (did you mean 'Figure 11'?)" in capsys.readouterr().err
 
 
 def test_the_verb(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         "minidnn_papers.verb.rows",
-        lambda system, tell: iter([Row(system, "Table 1", "net", "MiB", 1.0, 2.0, "why")]),
+        lambda system, tell, wanted: iter([Row(system, "Table 1", "net", "MiB", 1.0, 2.0, "why")]),
     )
     path = tmp_path / "all.html"
     assert main(["reproduce", "--json", "--report", str(path)]) == 0
@@ -192,7 +248,7 @@ def test_the_verb(monkeypatch, tmp_path, capsys):
 
 
 def test_interrupted_it_shows_what_was_found(monkeypatch, capsys):
-    def some(system, tell):
+    def some(system, tell, wanted):
         yield Row(system, "Table 1", "net", "MiB", 1.0, 2.0, "why")
         raise KeyboardInterrupt
 
