@@ -1,20 +1,23 @@
 """Our pages in a headless Chromium, each at three widths, light and dark (extra `browser`, and the system's Chromium).
 
     python -m benchmarks.pages                     every page: a line each; ends with 1 if one fails
+    python -m benchmarks.pages --site out/site     the pages and the pictures of the site that `make docs` built
+    python -m benchmarks.pages --only policies,why those whose names contain one of these
     python -m benchmarks.pages --contrast          the contrast of all colours, which takes no browser
     python -m benchmarks.pages --shots FOLDER      screenshots, too
 
-A page passes if its console stays empty, if it loads nothing, and if the document is no wider than the window. The
-pointer, the keyboard and the search must each name a bar.
+A page passes if its console stays empty, if it loads nothing, and if layout.js finds nothing cut, out of the window or
+on something else. On a page of a report the pointer, the keyboard and the search must each name a bar.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+PHONE, WIDE = 600, 1280  # pixels: windows up to here are phones'; from here on no column is cut
+LAYOUT = Path(__file__).with_name("layout.js").read_text(encoding="utf-8")
 PATIENCE = 5_000  # milliseconds that a page has to answer
 MARK, TEXT = 3.0, 4.5  # the least contrasts (WCAG 2.1, level AA)
 LENET, SMALL = "digits_lenet", {"gpu": "titan_x", "budget": "2.5MiB"}
@@ -55,33 +60,35 @@ def pages() -> dict[str, Save]:
 # ---- one page in one window
 
 
-class Checked:
-    """A page in a window, and its faults in words."""
+class Window:
+    """A page in a window, and its faults in words. It may load files below `home`, and nothing else."""
 
-    def __init__(self, browser: Any, file: Path, width: int, scheme: str) -> None:
-        from playwright.sync_api import TimeoutError as Late
-
+    def __init__(self, browser: Any, file: Path, width: int, scheme: str, home: Path | None = None) -> None:
         self.wrong: list[str] = []
-        self.timeout = Late
+        self.home = None if home is None else home.resolve().as_uri()
         self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page.set_default_timeout(PATIENCE)
         self.page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
         self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         self.page.on("request", self._asked)
-        self.file = file.as_uri()
+        self.file = file.resolve().as_uri()
         self.page.goto(self.file)
 
     def _asked(self, request: Any) -> None:
-        if request.url != self.file:
+        if request.url != self.file and not (self.home and request.url.startswith(self.home)):
             self.wrong.append(f"loads {request.url}")
 
     def run(self) -> list[str]:
         """Make all checks; returns the faults."""
-        wide, window = self.page.evaluate(
-            "[document.scrollingElement.scrollWidth, document.scrollingElement.clientWidth]"
-        )
-        if wide > window:
-            self.wrong.append(f"{wide} pixels in a window of {window}")
+        self.wrong += self.page.evaluate(LAYOUT, {"narrow": PHONE, "wide": WIDE})
+        return self.wrong
+
+
+class Report(Window):
+    """A page of a report, which also answers the pointer and the keyboard."""
+
+    def run(self) -> list[str]:
+        super().run()
         if self.page.locator("svg.step, svg.arena").count():
             self._hover()
             self._keyboard()
@@ -97,9 +104,11 @@ class Checked:
 
     def _expect(self, what: str, name: str) -> None:
         """The page tells of `name`, or will in a moment."""
+        from playwright.sync_api import TimeoutError as Late
+
         try:
             self.page.wait_for_function("name => document.querySelector('output').textContent.includes(name)", arg=name)
-        except self.timeout:
+        except Late:
             self.wrong.append(f"{what} says {self._told()!r}, not {name!r}")
 
     def _hover(self) -> None:
@@ -154,24 +163,46 @@ class Checked:
         self._expect("the search", "conv2_1")
 
 
-def checked(shots: Path | None) -> Iterator[tuple[str, int, str, list[str]]]:
+Open = Callable[[Any, int, str], Window]  # (browser, width, scheme)
+
+
+def reports(folder: Path, only: Callable[[str], bool]) -> Iterator[tuple[str, Open]]:
+    """Each page of a report, written to `folder`, and what opens it."""
+    for name, save in pages().items():
+        if only(name):
+            file = folder / f"{name.replace(', ', '_')}.html"
+            save(file)
+            yield name, lambda browser, width, scheme, file=file: Report(browser, file, width, scheme)  # type: ignore[misc]
+
+
+def of_site(site: Path, only: Callable[[str], bool]) -> Iterator[tuple[str, Open]]:
+    """Each page of the site, and what opens it."""
+    for file in sorted(site.rglob("*.html")):
+        name = file.relative_to(site).with_suffix("").as_posix()
+        if name not in GENERATED and only(name):
+            yield name, lambda browser, width, scheme, file=file: Window(browser, file, width, scheme, site)  # type: ignore[misc]
+
+
+GENERATED = ("genindex", "py-modindex", "search")  # pages of Sphinx's own
+
+
+def checked(windows: Iterable[tuple[str, Open]], shots: Path | None) -> Iterator[tuple[str, int, str, list[str]]]:
     """(page, width, scheme, what is wrong) of every page in every window. Raises RuntimeError without a browser."""
     from playwright.sync_api import sync_playwright
 
     path = chromium()
     if path is None:
         raise RuntimeError("there is no Chromium (on Debian: apt install chromium)")
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        for name, save in pages().items():
-            file = Path(folder) / f"{name.replace(', ', '_')}.html"
-            save(file)
+        for name, open_ in windows:
             for width in WIDTHS:
                 for scheme in SCHEMES:
-                    one = Checked(browser, file, width, scheme)
+                    one = open_(browser, width, scheme)
                     yield name, width, scheme, one.run()
                     if shots is not None:
-                        one.page.screenshot(path=shots / f"{file.stem}_{width}_{scheme}.png", full_page=True)
+                        file = f"{re.sub('[^a-z0-9]+', '_', name)}_{width}_{scheme}.png"
+                        one.page.screenshot(path=shots / file, full_page=True)
                     one.page.close()
         browser.close()
 
@@ -213,12 +244,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--contrast", action="store_true", help="the contrast of all colours; no browser is needed")
     parser.add_argument("--shots", metavar="FOLDER", type=Path, help="write a screenshot of each page there")
+    parser.add_argument("--site", metavar="FOLDER", type=Path, help="the site's pages, instead of the reports'")
+    parser.add_argument("--only", metavar="NAMES", default="", help="pages whose names contain one of these")
     args = parser.parse_args()
     if args.contrast:
         return show_contrasts()
     if args.shots is not None:
         args.shots.mkdir(parents=True, exist_ok=True)
-    found = list(checked(args.shots))
+
+    def only(name: str) -> bool:
+        return any(part in name for part in args.only.split(","))
+
+    with tempfile.TemporaryDirectory() as folder:
+        windows = of_site(args.site, only) if args.site else reports(Path(folder), only)
+        found = list(checked(windows, args.shots))
     lines = [[name, str(width), scheme, "; ".join(wrong) or "ok"] for name, width, scheme, wrong in found]
     plain(["page", "width", "scheme", "what"], lines, "Pages in Chromium")
     bad = sum(bool(wrong) for *_, wrong in found)

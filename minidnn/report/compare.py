@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minidnn import sizes
-from minidnn.report.draw import WIDTH, Scale, draw_panel, draw_roles, kinds, panel_height
+from minidnn.report.draw import NARROW, WIDTH, Scale, draw_panel, draw_roles, kinds, panel_height
 from minidnn.report.interactive import scripts
 from minidnn.report.markup import escape
 from minidnn.report.page import key
@@ -17,13 +17,14 @@ from minidnn.report.tradeoff import tradeoff
 CLOSE = 0.98  # of another's time: what takes no less is not called quicker
 LEVEL = 1.001  # times another's time: what takes no more is as quick
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
+FOLDED = ("time", "slowdown")  # columns whose intervals take a line of their own in a narrow window
+NARROW_TOO = ("policy", "fits", "peak", "time", "slowdown", "weights equal")  # columns that a narrow window has, too
 
 
 def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, version: str) -> str:
     """The whole page as HTML. heading: names the net and the budget. notes: where the seconds come from."""
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
-    roles, roles_height = draw_roles(panels, budget, 24)
     steps = "\n".join(
         f'<div class="scroll"><svg class="mini step" viewBox="0 0 {WIDTH} {panel_height(p)}" role="img" '
         f'aria-label="One step of {escape(p.policy)}">{draw_panel(p, scale, budget, base, 0)}</svg></div>'
@@ -35,11 +36,10 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
 {_unranked(panels)}{_reasons(panels)}</section>
 <section><h2>Time against memory</h2>
 <p class="dim">Further left takes less device memory, further down is faster.{_whiskers(panels)}</p>
-<div class="scroll" tabindex="0">{tradeoff(panels, budget)}</div></section>
+{_both(lambda wide: tradeoff(panels, budget, wide))}</section>
 <section><h2>Device memory at the worst moment</h2>
 <p class="dim">The live bytes at each policy's peak, by purpose.{_ratios(base, panels)}</p>
-<div class="scroll" tabindex="0">
-<svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
+{_both(lambda wide: _roles(panels, budget, wide))}</section>
 <section><h2>One step</h2>
 <p class="dim">Live bytes on the device over time, and below them the streams: compute, copies out to the host and
 copies back in. All policies share one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
@@ -47,6 +47,16 @@ copies back in. All policies share one scale.{_drawn_note(base, panels)} Point a
 {steps}</section>
 {scripts(panels, scale, base) if panels else ""}"""
     return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
+
+
+def _both(drawn: Callable[[int], str]) -> str:
+    """A picture at its usual width, and the same for a narrow window: CSS shows one of them."""
+    return f'<div class="usual">{drawn(WIDTH)}</div><div class="narrow">{drawn(NARROW)}</div>'
+
+
+def _roles(panels: Sequence[Panel], budget: int | None, wide: int) -> str:
+    inside, height = draw_roles(panels, budget, 24, wide)
+    return f'<svg class="mini" viewBox="0 0 {wide} {height + 28:g}" role="img">{inside}</svg>'
 
 
 def _whiskers(panels: Sequence[Panel]) -> str:
@@ -125,20 +135,24 @@ def _cost(p: Panel) -> str:
 
 def _table(panels: Sequence[Panel]) -> str:
     headings, lines = cells([p.row for p in panels])
-    out = ["<table><thead><tr>"]
-    out += [f'<th class="{"l" if h in LEFT_ALIGNED else ""}">{h}</th>' for h in headings]
+    classes = {"l": LEFT_ALIGNED, "fold": FOLDED, "usual": [h for h in headings if h not in NARROW_TOO]}
+    own = {h: [kind for kind, columns in classes.items() if h in columns] for h in headings}
+    out = ['<table class="kept"><thead><tr>']
+    out += [f'<th class="{" ".join(kinds)}">{h}</th>' for h, kinds in own.items()]
     out.append("</tr></thead><tbody>")
     for p, line in zip(panels, lines, strict=True):
         out.append(f'<tr class="{"" if p.row["fits"] else "refused"}">')
         for heading, text in zip(headings, line, strict=True):
-            kinds = ["l"] if heading in LEFT_ALIGNED else []
+            kinds = [*own[heading]]
             if heading == "algorithms":
                 kinds.append("wrap")
             if heading in ("fits", "weights equal"):
                 kinds += {"yes": ["yes"], "NO": ["no"], "refused": ["no"]}.get(text, [])
             out.append(f'<td class="{" ".join(kinds)}">{escape(text)}</td>')
         out.append("</tr>")
-    return "".join((*out, "</tbody></table>"))
+    more = ", ".join(h for h, kinds in own.items() if "usual" in kinds)
+    note = f'<p class="dim note narrow">A wider window has more columns: {more}.</p>' if more else ""
+    return "".join((*out, f"</tbody></table>{note}"))
 
 
 def _unranked(panels: Sequence[Panel]) -> str:

@@ -16,7 +16,7 @@ from minidnn.report.palette import of_pictures
 from minidnn.report.panel import KINDS, LANES, Bar, Panel
 from minidnn.report.table import duration
 
-WIDTH = 1080
+WIDTH, NARROW = 1080, 480  # pixels of a picture, and of one that can be read on a phone
 LEFT, RIGHT = 74, 18  # pixels to the left and to the right of the plot
 PLOT = WIDTH - LEFT - RIGHT
 HEAD, HEIGHT = 42, 132  # pixels of a panel's heading, and of its curve of bytes
@@ -53,10 +53,10 @@ def byte_ticks(top: float, about: int = 4) -> list[float]:
     return [v * unit for v in ticks(top / unit, about)]
 
 
-def byte_axis(first: float, last: float, x: Callable[[float], float], bottom: float) -> list[str]:
-    """An axis of bytes from `first` to `last`, at the pixel `bottom`. `x` maps bytes to pixels."""
+def byte_axis(first: float, last: float, x: Callable[[float], float], bottom: float, about: int = 8) -> list[str]:
+    """An axis of bytes from `first` to `last`, with `about` marks, at the pixel `bottom`. `x` maps bytes to pixels."""
     unit = 1024.0 ** math.floor(math.log(last, 1024))
-    step = ticks((last - first) / unit, 8)[1] * unit
+    step = ticks((last - first) / unit, about)[1] * unit
     values = (k * step for k in range(math.ceil(first / step), math.floor(last / step) + 1))
     return axis({value: sizes.text(int(value)) for value in values}, x, bottom)
 
@@ -243,13 +243,15 @@ def _short(text: str) -> str:
     return f"{float(number):g} {unit}" if "." in number else text
 
 
-def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple[str, float]:
-    """Stacked bars, one per policy, of the bytes on the device at its peak, by role; and the height in pixels."""
+def draw_roles(panels: Sequence[Panel], budget: int | None, top: float, wide: int = WIDTH) -> tuple[str, float]:
+    """Stacked bars, one per policy, of the bytes on the device at its peak, by role; and the height in pixels.
+
+    wide: pixels of the picture"""
     widest = max((sum(p.row["role_bytes"].values()) for p in panels), default=0) or 1
     widest = max(widest, min(budget or 0, 4 * widest)) * 1.02
     names = [p.policy if len(p.policy) <= 40 else "…" + p.policy[-39:] for p in panels]  # a file's path may be long
-    left = max(150.0, 20 + 7.2 * max(map(len, names), default=0))
-    plot = WIDTH - left - 120
+    left = max(150.0 if wide > NARROW else 0.0, 20 + 7.2 * max(map(len, names), default=0))
+    plot = wide - left - 120
     row = 26
     height = len(panels) * row
     line = left + plot * budget / widest if budget is not None and budget <= widest else None
@@ -280,17 +282,17 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
         word = f"budget {sizes.text(budget)}"
         out.append(f'<text class="soft bad" x="{line:.1f}" y="-8" text-anchor="middle">{word}</text>')
     present = [role for role in ROLES if any(p.row["role_bytes"].get(role, 0) > widest / 2000 for p in panels)]
-    key, extra = legend([(role, ROLES[role]) for role in present], left, height + 10)
+    key, extra = legend([(role, ROLES[role]) for role in present], left if wide > NARROW else 10, height + 10, wide)
     return "\n".join((*out, key, "</g>")), height + 10 + extra
 
 
-def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[str, float]:
+def legend(entries: Sequence[tuple[str, str]], left: float, top: float, wide: int = WIDTH) -> tuple[str, float]:
     """A legend: coloured squares with words, in as many rows as it needs; and its height in pixels."""
     x, y = left, top
     out = []
     for kind, word in entries:
         width = 22 + 6.6 * len(word) + 12
-        if x + width > WIDTH - RIGHT and x > left:
+        if x + width > wide - RIGHT and x > left:
             x, y = left, y + 20
         out.append(f'<rect class="{kind}" x="{x:.0f}" y="{y:.0f}" width="11" height="11" rx="2"/>')
         out.append(f'<text class="soft" x="{x + 17:.0f}" y="{y + 10:.0f}">{escape(word)}</text>')

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, pairwise
 
 from minidnn.report import palette
-from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
+from minidnn.report.draw import NARROW, STYLE, WIDTH, byte_axis, ticks
 from minidnn.report.markup import escape, noted
 from minidnn.report.table import duration
 
@@ -31,24 +31,28 @@ class Plot:
 
     across, up: the first and the last bytes, the least and the most seconds; what takes longer is drawn at the top
     names:      {name: colour}, the legend
+    wide:       pixels; NARROW ones can be read on a phone
 
     A plot of other quantities overrides x, reads, marks and caption.
     """
 
     caption = "bytes of the arena"
 
-    def __init__(self, title: str, note: str, across: Point, up: Point, names: dict[str, str]) -> None:
-        self.across, self.up = across, up
-        text, more = noted(note, LEFT)
+    def __init__(
+        self, title: str, note: str, across: Point, up: Point, names: dict[str, str], wide: int = WIDTH
+    ) -> None:
+        self.across, self.up, self.wide = across, up, wide
+        self.left, self.right = (LEFT, wide - RIGHT) if wide > NARROW else (LEFT - 22, wide - RIGHT // 2)
+        text, more = noted(note, self.left)
         self.head = -more if title else HEAD
-        self.elements = [f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>', text] if title else []
+        self.elements = [f'<text class="head" x="{self.left}" y="30">{escape(title)}</text>', text] if title else []
         self.top = TOP - self.head + LEGEND * self._legend(names)
         self.bottom = self.top + HEIGHT
         self._axes()
 
     def x(self, nbytes: float) -> float:
         first, last = self.across
-        return LEFT + (WIDTH - LEFT - RIGHT) * (nbytes - first) / (last - first)
+        return self.left + (self.right - self.left) * (nbytes - first) / (last - first)
 
     def y(self, seconds: float) -> float:
         least, most = self.up
@@ -56,11 +60,11 @@ class Plot:
 
     def _legend(self, names: dict[str, str]) -> int:
         """Draw it; its number of lines."""
-        at, line = LEFT, 0
+        at, line = self.left, 0
         for name, colour in names.items():
             width = 40 + round(6.6 * len(name))
-            if at + width > WIDTH - RIGHT and at > LEFT:
-                at, line = LEFT, line + 1
+            if at + width > self.right and at > self.left:
+                at, line = self.left, line + 1
             y = 64 - self.head + LEGEND * line
             self.elements.append(f'<rect x="{at}" y="{y}" width="11" height="11" rx="2" fill="var(--{colour})"/>')
             self.elements.append(f'<text class="soft" x="{at + 17}" y="{y + 10}">{escape(name)}</text>')
@@ -69,15 +73,15 @@ class Plot:
 
     def _axes(self) -> None:
         least, most = self.up
-        end, bottom, draw = WIDTH - RIGHT, self.bottom, self.elements.append
+        start, end, bottom, draw = self.left, self.right, self.bottom, self.elements.append
         step = ticks(most - least, 6)[1]
         for value in (k * step for k in range(math.ceil(least / step), math.floor(most / step) + 1)):
             y = self.y(value)
-            draw(f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            draw(f'<line class="grid" x1="{start}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}"/>')
             label = self.reads(value) if value else "0"
-            draw(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+            draw(f'<text class="soft" x="{start - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
         self.elements += self.marks()
-        draw(f'<line class="axis" x1="{LEFT}" x2="{end}" y1="{bottom}" y2="{bottom}"/>')
+        draw(f'<line class="axis" x1="{start}" x2="{end}" y1="{bottom}" y2="{bottom}"/>')
         draw(f'<text class="soft" x="{end}" y="{bottom + 36}" text-anchor="end">{self.caption}</text>')
 
     def reads(self, value: float) -> str:
@@ -86,14 +90,14 @@ class Plot:
 
     def marks(self) -> list[str]:
         """The elements of the axis across."""
-        return byte_axis(*self.across, self.x, self.bottom)
+        return byte_axis(*self.across, self.x, self.bottom, 8 if self.wide > NARROW else 4)
 
     def steps(self, points: Sequence[Point], colour: str, width: float) -> None:
         """A line that stays at a point's seconds up to the bytes of the next."""
         path = f"M{self.x(points[0][0]):.1f} {self.y(points[0][1]):.1f}"
         for (_, before), (nbytes, seconds) in pairwise(points):
             path += f"L{self.x(nbytes):.1f} {self.y(before):.1f}V{self.y(seconds):.1f}"
-        path += f"H{WIDTH - RIGHT}"
+        path += f"H{self.right}"
         self.elements.append(f'<path d="{path}" fill="none" stroke="var(--{colour})" stroke-width="{width}"/>')
 
     def point(self, at: Point, colour: str, label: str, hollow: bool = False) -> None:
@@ -129,8 +133,9 @@ class Plot:
     def svg(self, label: str = "") -> str:
         """The whole file. label: the description for screen readers"""
         height = self.bottom + BELOW
-        frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-        head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
+        size = f'width="{self.wide}" height="{height}"'
+        frame = f'xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {self.wide} {height}"'
+        head = f'<style>{STYLE}</style><rect class="paper" {size} rx="8"/>'
         body = "\n".join(self.elements)
         named = f' aria-label="{escape(label)}"' if label else ""
         return f'<svg class="mini" {frame} role="img"{named}>{head}\n{body}\n</svg>\n'

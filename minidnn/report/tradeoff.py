@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minidnn import sizes
+from minidnn.report.draw import WIDTH
 from minidnn.report.frontier import falling
 from minidnn.report.panel import Panel
 from minidnn.report.plot import Plot, coloured
@@ -14,11 +15,12 @@ FARTHEST = 4.0  # times the slowest policy: a longer interval leaves the picture
 ROOM = 0.12  # of the width and of the height, around the points
 
 
-def tradeoff(panels: Sequence[Panel], budget: int | None) -> str:
+def tradeoff(panels: Sequence[Panel], budget: int | None, wide: int = WIDTH) -> str:
     """An SVG of all policies. One that is refused is hollow, at the smallest budget that it can keep. If the times are
     foreseen, a line leads along the policies that none beats in both.
 
-    budget: bytes that are allowed; None: no line"""
+    budget: bytes that are allowed; None: no line
+    wide:   pixels of the picture"""
     if not panels:
         return ""
     rows = {p.policy: p.row for p in panels}
@@ -31,7 +33,7 @@ def tradeoff(panels: Sequence[Panel], budget: int | None) -> str:
     colours = coloured(rows)
     across = _room(min(nbytes), max(nbytes))
     up = _room(low, top)
-    plot = Plot("", "", across, (max(up[0], 0.0), up[1]), colours)
+    plot = Plot("", "", across, (max(up[0], 0.0), up[1]), colours, wide)
     if budget is not None:
         plot.limit(budget, f"budget {sizes.text(budget)}")
     front = falling([r for r in rows.values() if r["fits"] and not r.get("timed_steps")])
