@@ -202,7 +202,7 @@ def checked(windows: Iterable[tuple[str, Open]], shots: Path | None) -> Iterator
                     yield name, width, scheme, one.run()
                     if shots is not None:
                         file = f"{re.sub('[^a-z0-9]+', '_', name)}_{width}_{scheme}.png"
-                        one.page.screenshot(path=shots / file, full_page=True)
+                        one.page.screenshot(path=shots / file, full_page=True, timeout=12 * PATIENCE)
                     one.page.close()
         browser.close()
 
