@@ -20,8 +20,8 @@ LABEL, PLOT, GAP = 132, 148, 6
 VALUE = EDGE + LABEL + PLOT + 2 * GAP  # where the numbers begin
 ROW, LINE, BAR = 27, 15, 8
 LETTERS, WHOLE, NOTE = 21, 70, 80  # of a label beside the bars, of one on lines of its own, of a line of the note
-HEAD = 24  # pixels of a chart's heading
-TITLE = 44  # letters of a line of a picture's title
+HEAD, HEADING = 24, 52  # pixels of a chart's heading, and letters of a line of it
+TITLE = 38  # letters of a line of a picture's title
 OPEN = ("not explained", "no figure of ours")  # verdicts in red
 KEY = (("labels", "the paper"), ("feature_maps", "ours"))
 
@@ -56,11 +56,12 @@ def _rest(case: str) -> str:
 
 def drawn(chart: Chart, words: Words) -> tuple[str, int]:
     """The inside of an SVG, WIDTH pixels wide, and its height."""
-    out = [f'<text class="name" x="{EDGE}" y="16">{escape(chart.title)}</text>']
+    titles = wrap(chart.title, HEADING)
+    out = [f'<text class="name" x="{EDGE}" y="{16 + LINE * k}">{escape(t)}</text>' for k, t in enumerate(titles)]
     if chart.quantity:
         out.append(f'<text class="soft" x="{WIDTH - EDGE}" y="16" text-anchor="end">{escape(chart.quantity)}</text>')
     most = max((abs(v) for _, r in chart.rows for v in (r["paper"], r["ours"]) if v is not None), default=0.0) or 1.0
-    y = HEAD
+    y = HEAD + LINE * (len(titles) - 1)
     for label, r in chart.rows:
         lines = [label] if len(label) <= LETTERS else wrap(label, WHOLE)
         beside = len(label) <= LETTERS

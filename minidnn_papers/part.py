@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from minidnn_papers.records import ReproducedRow
 from minidnn_papers.row import Row, Tell
@@ -19,8 +20,8 @@ class Part:
 
     def concerns(self, wanted: Sequence[str]) -> bool:
         """Whether some row may be one of `wanted`; the whole paper is wanted if there is none."""
-        pairs = [(name, figure) for name in wanted for figure in self.figures]
-        return not wanted or any(_within(name, figure) or _within(figure, name) for name, figure in pairs)
+        names = [name for text in wanted for name in accumulate(text.split(", "), lambda a, b: f"{a}, {b}")]
+        return not wanted or any(_within(name, figure) for name in names for figure in self.figures)
 
 
 def is_wanted(row: Row | ReproducedRow, wanted: Sequence[str]) -> bool:

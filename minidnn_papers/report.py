@@ -65,6 +65,8 @@ def both(row: Row) -> tuple[str, str]:
 
 
 def deviation(row: Row) -> str:
+    if row["quantity"] in YES_OR_NO and row["deviation"]:
+        return "differs"
     if row["deviation"] is None:
         return "–" if row["ours"] is None or row["paper"] is None else "differs"
     return _per_cent(row["deviation"])

@@ -17,7 +17,8 @@ from minidnn_papers.records import ReproducedRow, Reproduction
 
 NOTES = (
     "Memory and traffic are planned on the papers' own networks with their memory facts; seconds are simulated on "
-    "profiles of their GPUs (titan_x and k40), calibrated once, as docs/costs.md says, and used for all."
+    "profiles of their GPUs (titan_x and k40), calibrated once, as docs/costs.md says, and used for all. Accuracies "
+    "are those of trainings on cpu."
 )
 
 
