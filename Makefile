@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 OUT := out
 
-.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels wheels-check clean help
+.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures gallery docs wheels wheels-check clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -36,6 +36,7 @@ help:
 	@echo "make docs    build the site in $(OUT)/site, and run every command and all Python that it shows: some minutes"
 	@echo "make reference  write docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew (screenshots need Chromium)"
+	@echo "make gallery    compute the papers' figures anew, and what docs/gallery shows of them: half an hour"
 	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
 	@echo "make wheels-check   make them, install the one for Linux on Python 3.10 to 3.14, and run minidnn demo on each"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
@@ -235,6 +236,12 @@ pictures: $(VENV)/.run $(PEERS)/.peers
 	$(BIN)/minidnn board resnet20:256 --report docs/board.svg > /dev/null
 	$(PEERS)/bin/python -m benchmarks.torch_rivals --draw docs/torch.svg  # of what --save has written
 	$(PEERS)/bin/python docs/screenshots.py
+
+# Every figure of the papers: the rows, and what is made of them.
+SYSTEMS := vdnn vdnnpp superneurons layrub accudnn
+gallery: $(VENV)/.run
+	$(foreach system,$(SYSTEMS),$(BIN)/minidnn reproduce $(system) --report docs/gallery/$(system).csv > /dev/null;)
+	$(BIN)/python docs/generate.py
 
 # The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write
 # puts what is printed now into the pages: read the difference before you commit it.

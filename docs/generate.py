@@ -1,4 +1,5 @@
-"""Writes what is made of tables: docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas.
+"""Writes what is made of tables: docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md, the JSON Schemas, and
+the pictures and the headlines of docs/gallery.
 
 --check: say whether they are so.
 """
@@ -11,7 +12,7 @@ from pathlib import Path
 from minidnn.report.reference import files
 from minidnn.report.results_page import results_page
 from minidnn.results.documents import DOCUMENTS
-from minidnn_papers import records
+from minidnn_papers import gallery, records
 from minidnn_papers.papers_page import papers_page
 
 HERE = Path(__file__).parent
@@ -20,7 +21,8 @@ HERE = Path(__file__).parent
 def pages() -> dict[str, str]:
     """The text of each file, by name."""
     results = results_page({**DOCUMENTS, **records.DOCUMENTS})
-    return {**files(), "papers.md": papers_page(), "results.md": results}
+    papers = {f"gallery/{name}": text for name, text in gallery.files(HERE / "gallery").items()}
+    return {**files(), "papers.md": papers_page(), "results.md": results, **papers}
 
 
 def main(check: bool) -> int:

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from minidnn.cli.main import main
-from minidnn_papers import SYSTEMS, parts, rows, verdicts
+from minidnn_papers import SYSTEMS, gallery, parts, rows, verdicts
 from minidnn_papers import figures as figures_of
 from minidnn_papers import report as figures
 from minidnn_papers.charts import charts
@@ -203,14 +203,17 @@ def test_only_the_parts_of_a_figure_are_computed():
 
         return Part(rows, made)
 
-    parts, computed = [part("Figure 1", "abstract"), part("Figure 11"), part("abstract of ICCD")], []
+    parts, computed = [part("section 2, Figure 1", "abstract"), part("Figure 11"), part("abstract of ICCD")], []
     wanted = {
         (): 8, ("figure 1",): 2, ("Figure 11", "abstract"): 6, ("Figure 1, most",): 1, ("Figure",): 4, ("Fig",): 0,
     }  # fmt: skip
     for names, count in wanted.items():
         found = [r for p in parts if p.concerns(names) for r in p.rows(computed.append) if is_wanted(r, names)]
         assert len(found) == count, names
-    assert computed.count("computes ('Figure 11',)") == 3 and computed.count("computes ('Figure 1', 'abstract')") == 5
+    assert (
+        computed.count("computes ('Figure 11',)") == 3
+        and computed.count("computes ('section 2, Figure 1', 'abstract')") == 5
+    )
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -222,6 +225,21 @@ def test_a_part_names_its_figures(system, monkeypatch):
 def test_a_figure_that_no_paper_has(capsys):
     assert main(["reproduce", "vdnn", "--figure", "Figure 110"]) == 2
     assert "vdnn has no 'Figure 110' (did you mean 'Figure 11'?)" in capsys.readouterr().err
+
+
+def test_the_gallery_shows_what_its_files_say(tmp_path):
+    row = Row("vdnn", "abstract", "net, all", "MiB", 4.0, 5.5, "why", Trial("another batch", 4.1)).row()
+    for system in gallery.FIGURES:
+        document = Reproduction(rows=[row.model_copy(update={"system": system})], verdicts=[])
+        figures.Reproduced(document, "").save(tmp_path / f"{system}.csv")
+    assert gallery.read(tmp_path / "vdnn.csv") == [row]
+    made = gallery.files(tmp_path)
+    assert set(made) == {"index.md", *(f"{system}_bars.svg" for system in SYSTEMS)}
+    line = "| net, all: MiB | 4 | 5.500 | explained by a trial (+37.5 %, then +2.5 %) [1] |"
+    assert line in made["index.md"] and "1. Why. Tried: another batch." in made["index.md"]
+    assert "4 → 5.500" in made["vdnnpp_bars.svg"] and "4 → 5.500" not in made["vdnn_bars.svg"], (
+        "which shows another figure"
+    )
 
 
 def test_the_verb(monkeypatch, tmp_path, capsys):
