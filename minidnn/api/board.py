@@ -25,6 +25,7 @@ from minidnn.report import board_charts, board_page
 from minidnn.report.look import Look
 from minidnn.results.board import Board as Document
 from minidnn.results.board import BoardRow, PaperRow
+from minidnn.spoken import option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -95,7 +96,7 @@ def of(
 ) -> Board:
     """The board of these nets. one: reads each"""
     if jobs is not None and jobs < 1:
-        raise InvalidInput(f"--jobs: expected at least 1 process, got {jobs}")
+        raise InvalidInput(f"{option('jobs')}: expected at least 1 process, got {jobs}")
     policies = list(dict.fromkeys(policies or main_policies()))
     check_policies(policies, sizes=True)
     cards = list(dict.fromkeys(map(named, gpus)))
@@ -127,7 +128,8 @@ def of(
     title = f"{len(policies)} policies on {count}"
     notes = " ".join(filter(None, ("Seconds are simulated, bytes are exact.", *assumed)))
     if given.get("host_budget") is None:
-        notes += f" Assumed: {sizes.text(HOST)} of host memory, unless a GPU's profile gives it (--host-budget)."
+        told = option("host_budget")
+        notes += f" Assumed: {sizes.text(HOST)} of host memory, unless a GPU's profile gives it ({told})."
     return Board(document, title, notes)
 
 

@@ -20,6 +20,7 @@ from minidnn.memory.policies.check import no_effort
 from minidnn.report.cards import LOOK
 from minidnn.results.budgets import CardRow
 from minidnn.results.budgets import Cards as Document
+from minidnn.spoken import option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -71,7 +72,7 @@ def of(job: Plannable, gpus: Sequence[str] | None = None, tell: Tell = silent) -
     document = Document(rows=rows, net=job.name, batch=job.batch, tokens=job.tokens, format=job.format)
     title = f"{header.title(job)}. Simulated: the plans of best within each GPU's memory"
     if job.host_assumed:
-        title += f", with an assumed {sizes.text(HOST)} of host memory (--host-budget)"
+        title += f", with an assumed {sizes.text(HOST)} of host memory ({option('host_budget')})"
     return Cards(document, title, job.assumed)
 
 

@@ -20,6 +20,7 @@ from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies, looking_longer
 from minidnn.results.policies import Comparison as Document
+from minidnn.spoken import option
 from minidnn.training.comparison import ran
 from minidnn.training.runners import runner
 
@@ -78,8 +79,8 @@ def of(job: Plannable, policies: Sequence[str] = (), steps: int | None = None, t
             return _simulated(job, policies)
     if setting.effort is not None:
         raise InvalidInput(
-            "effort: a comparison that runs policies plans twice; write the plan (`minidnn plan --effort SECONDS "
-            "--save FILE.plan`), and compare that (--policies FILE.plan)"
+            f"{option('effort')}: a comparison that runs policies plans twice; write the plan (`minidnn plan --effort "
+            f"SECONDS --save FILE.plan`), and compare that ({option('policies', 'FILE.plan')})"
         )
     return _ran(job, policies, steps, tell)
 

@@ -26,6 +26,7 @@ from minidnn.schema.common import OUR_FILLERS, FillerParameter
 from minidnn.schema.files import CAFFEMODEL, PROTOTEXT
 from minidnn.schema.message import OURS
 from minidnn.schema.table import fields
+from minidnn.spoken import option
 from minidnn.training import caffemodel, tensor_file
 from minidnn.training.parameters import WeightsError, by_name
 from minidnn.training.snapshot import load_weights
@@ -115,10 +116,12 @@ def _weights(
 ) -> Conversion:
     if form.weights is None:
         raise InvalidInput(
-            f"{path} contains no weights, so it cannot become a {goal.suffix}: name a weights file, and --net"
+            f"{path} contains no weights, so it cannot become a {goal.suffix}: name a weights file, and {option('net')}"
         )
     if net is None and not form.net:
-        raise InvalidInput(f"{path}: a {goal.suffix} needs the net that the weights belong to: give --net NET")
+        raise InvalidInput(
+            f"{path}: a {goal.suffix} needs the net that the weights belong to: give {option('net', 'NET')}"
+        )
     net = path if net is None else net
     result = zoo.find(net)
     if isinstance(result, Path) and not _form(result).net:

@@ -14,6 +14,7 @@ from minidnn.data.decoding import pillow
 from minidnn.data.encoded import reason
 from minidnn.errors import InvalidInput
 from minidnn.schema.blobs import Picture
+from minidnn.spoken import option
 
 QUALITY = 95  # of the JPEGs that are made of resized images; OpenCV's, and so Caffe's
 
@@ -31,10 +32,14 @@ def write(subject: Subject, path: str, encoded: bool, tell: Tell) -> int:
         what = f"a sample is {shape} with labels {subject.source.label_shape()}"
         raise InvalidInput(f"{subject.name}: a Datum is an image (C, H, W) with one label, and {what}")
     if encoded and not isinstance(dataset, Encoded):
-        raise InvalidInput(f"{subject.name}: it holds arrays, and no encoded images: write it without --encoded")
+        raise InvalidInput(
+            f"{subject.name}: it holds arrays, and no encoded images: write it without {option('encoded')}"
+        )
     if not encoded and subject.raw_shape("TEST") is None:
         what = "images may have sizes of their own, and arrays of one database have one"
-        raise InvalidInput(f"{subject.name}: {what}: give --resize 256 or 256x256, or --encoded")
+        raise InvalidInput(
+            f"{subject.name}: {what}: give {option('resize', '256')}, 256x256, or {option('encoded', True)}"
+        )
     return database.write(Path(path), _pictures(subject, dataset, encoded, tell))
 
 

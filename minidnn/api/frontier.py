@@ -24,6 +24,7 @@ from minidnn.program import Program, SplitRegion
 from minidnn.report.frontier import LOOK
 from minidnn.results.budgets import BoundRow, FrontierRow
 from minidnn.results.budgets import Frontier as Document
+from minidnn.spoken import option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,7 +70,7 @@ def of(
 ) -> Frontier:
     """The frontier of `best` and of these policies."""
     if points < 2:
-        raise InvalidInput("--points: a frontier needs at least 2 budgets")
+        raise InvalidInput(f"{option('points')}: a frontier needs at least 2 budgets")
     check_policies(policies, whole=job.whole)
     no_effort(job.setting.effort, "frontier")
     costs = job.costs()
@@ -77,7 +78,9 @@ def of(
     budget = job.setting.budget
     if step is not None:
         if budget is None or step >= budget:
-            raise InvalidInput("--step: needs a larger --budget, from which it is subtracted and to which it is added")
+            raise InvalidInput(
+                f"{option('step')}: needs a larger {option('budget')}, from which it is subtracted and to which it is added"
+            )
         budgets = [budget - step, budget, budget + step]
     try:
         result = sweep(job.programs, policies, costs, points, job.train.name, tell, budgets, job.setting.host_budget)
@@ -92,7 +95,7 @@ def _bytes(step: int | str | None) -> int | None:
     try:
         return None if step is None else sizes.parse(step)
     except ValueError as error:
-        raise InvalidInput(f"step: {error}") from None
+        raise InvalidInput(f"{option('step')}: {error}") from None
 
 
 def sweep(

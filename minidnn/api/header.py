@@ -9,6 +9,7 @@ from minidnn.costs import Costs
 from minidnn.jobs.gpus import gpu
 from minidnn.jobs.plannable import Plannable
 from minidnn.memory.execution.device import Device
+from minidnn.spoken import option
 
 
 def title(job: Plannable) -> str:
@@ -69,5 +70,6 @@ def _of_host(job: Plannable, costs: Costs) -> str:
         return ""
     allowed = sizes.text(job.setting.host_budget or 0)
     if gpu(costs.device).host_memory is not None:
-        return f" It shares the host's memory, of which plans may take {allowed} for the host's part (--host-budget)."
-    return f" Assumed: {allowed} of host memory (--host-budget)."
+        shared = f"It shares the host's memory, of which plans may take {allowed} for the host's part"
+        return f" {shared} ({option('host_budget')})."
+    return f" Assumed: {allowed} of host memory ({option('host_budget')})."

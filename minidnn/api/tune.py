@@ -29,6 +29,7 @@ from minidnn.report import tune as report
 from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
 from minidnn.results.ranks import ScalingRow
+from minidnn.spoken import option
 from minidnn.training.comparison import Open
 from minidnn.training.linear_scaling import REFERENCE, SAMPLES, matched
 from minidnn.training.runners import runner
@@ -106,12 +107,12 @@ def of(
 ) -> Tuning:
     """Tune a subject: find its batch, learning rate and seconds of an epoch."""
     if measured and job.gpu:
-        raise InvalidInput(f"--measure runs on --device: leave out --gpu {job.gpu}")
+        raise InvalidInput(f"{option('measure', True)} runs on {option('device')}: leave out {option('gpu', job.gpu)}")
     if job.forward:
         raise InvalidInput(f"tune looks for a batch to train with, and net {job.name} has no loss")
     ranks = job.setting.ranks or 1
     if measured and ranks > 1:
-        raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
+        raise InvalidInput(f"{option('measure', True)} runs one rank: leave out {option('ranks', ranks)}")
     policy = policy or (job.solver is not None and job.solver.minidnn.policy) or POLICY
     check_policies([policy], sizes=True)
     no_effort(job.setting.effort, "tune")
@@ -204,13 +205,14 @@ def _epoch(job: Any, asked: int | None, runs: bool) -> tuple[int, str]:
     layers = [node.layer for node in job.net.graph("TRAIN").layers]
     source = next((source_of(data, transform, "TRAIN") for x in layers for data, transform in x.sources), None)
     if source is None or source.made_up:
-        return SAMPLES, f"An epoch has ImageNet's {SAMPLES} samples (--samples sets another number)."
+        return SAMPLES, f"An epoch has ImageNet's {SAMPLES} samples ({option('samples')} sets another number)."
     try:
         data = source.open()
     except DataError as error:
         if runs:
             raise
-        return SAMPLES, f"{error}: an epoch has ImageNet's {SAMPLES} samples (--samples sets another number)."
+        imagenet = f"an epoch has ImageNet's {SAMPLES} samples ({option('samples')} sets another number)"
+        return SAMPLES, f"{error}: {imagenet}."
     return len(data), f"An epoch has the {len(data)} samples of {data.name}."
 
 

@@ -18,6 +18,7 @@ from minidnn.cli.help import Formatter
 from minidnn.cli.parser import Parser
 from minidnn.cli.verbs import VERBS, Program
 from minidnn.errors import BadInput
+from minidnn.spoken import on_command_line
 from minidnn.version import __version__
 from minidnn.visible import say
 
@@ -31,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     streams.prepare()
     try:
-        code = _run(argv)
+        with on_command_line():
+            code = _run(argv)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:

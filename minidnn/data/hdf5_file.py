@@ -19,6 +19,7 @@ import numpy as np
 
 from minidnn.data.dataset import DataError
 from minidnn.files import regular
+from minidnn.spoken import either
 
 CHUNK = 1 << 28  # bytes of a chunk, at most: each is unpacked whole
 RATIO = 1100  # bytes that a byte in the file may become; gzip makes 1,032 of one at most
@@ -145,7 +146,7 @@ def _check_filters(place: str, how: Any) -> None:
     for filter_ in filters:
         if filter_[0] not in _FILTERS and _PLUGIN not in sys.modules:
             what = f"the filter {filter_[0]} ({filter_[3].decode('utf-8', 'replace')})"
-            remedy = f"repack it (h5repack -f GZIP=6), or give --import {_PLUGIN}"
+            remedy = f"repack it (h5repack -f GZIP=6), or {either(f'give --import {_PLUGIN}', f'import {_PLUGIN}')}"
             raise DataError(f"{place}: packed by {what}; read are {', '.join(_FILTERS.values())}: {remedy}")
 
 

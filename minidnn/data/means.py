@@ -9,6 +9,7 @@ import numpy as np
 from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
 from minidnn.schema import blobs
+from minidnn.spoken import option
 
 SUFFIXES = (".binaryproto", ".npy")
 
@@ -16,7 +17,7 @@ SUFFIXES = (".binaryproto", ".npy")
 def check(path: str) -> None:
     """Raise InvalidInput if no mean can be written there."""
     if why := unwritable(Path(path), *SUFFIXES):
-        raise InvalidInput(f"--mean {path}: {why}")
+        raise InvalidInput(f"{option('mean', path)}: {why}")
 
 
 def save(name: str, mean: np.ndarray | None, path: str) -> None:
@@ -29,7 +30,7 @@ def save(name: str, mean: np.ndarray | None, path: str) -> None:
             if mean is None
             else "samples are not images"
         )
-        raise InvalidInput(f"{name}: {what}; --resize 256, or a net, gives them one")
+        raise InvalidInput(f"{name}: {what}; {option('resize', '256')}, or a net, gives them one")
     values = mean.astype(np.float32)
     with replacing(Path(path), "wb") as file:
         if path.endswith(SUFFIXES[0]):

@@ -31,6 +31,7 @@ import numpy as np
 
 from minidnn.data.dataset import DataError
 from minidnn.errors import Failed
+from minidnn.spoken import option
 
 SLOTS = 3  # batches in shared memory
 TASK = 8  # samples of a task at most
@@ -209,7 +210,8 @@ class Workers:
         busy = next((i for i, number in enumerate(self._making) if number != _NONE), 0)
         what = f"a worker process (pid {self._pids[self._replies[busy]]}) did not answer for {self._limit:g} s"
         why = "it was suspended, or waited for something"
-        remedy = f"--worker-limit {2 * self._limit:g} waits longer, and --workers 0 uses no processes"
+        longer, without = option("worker_limit", 2.0 * self._limit), option("workers", 0)
+        remedy = f"{longer} waits longer, and {without} uses no processes"
         self._ended = WorkerError(f"{what}, {self._place(busy)}: {why}; {remedy}")
         self.close()
         raise self._ended

@@ -18,6 +18,7 @@ from minidnn.jobs.gpus import gpu
 from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
 from minidnn.program import Program
+from minidnn.spoken import option
 
 
 def device_costs(device: Device, programs: Sequence[Program], setting: Setting, warn: Callable[[str], object]) -> Costs:
@@ -49,13 +50,14 @@ def told(costs: Costs, format: str) -> str:
         if format != "float32" and getattr(card, f"{format}_flops") is None:
             more = f" It has no rates for {format}, so arithmetic is assumed to be as fast as in float32."
         elif format == "float32" and card.tf32_flops is not None:
-            more = f" TF32 is {'allowed (--gpu NAME:fp32 forbids it)' if card.tf32 else 'forbidden'}."
+            allowed = f"allowed ({option('gpu', 'NAME:fp32')} forbids it)"
+            more = f" TF32 is {allowed if card.tf32 else 'forbidden'}."
         return f"Simulated on {card.title} from the profile {costs.device}.{more}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
     more = (
         ""
         if costs.origin == "measured"
-        else (" `minidnn profile` measures them, and --costs measured uses the measurements.")
+        else f" `minidnn profile` measures them, and {option('costs', 'measured')} uses the measurements."
     )
     return f"Simulated with {how} this machine ({costs.device}).{more}"
 

@@ -43,6 +43,7 @@ from minidnn.programs.host_residents import STATES
 from minidnn.programs.spec import TrainSpec
 from minidnn.results.policies import EagerRow
 from minidnn.schema import InvalidFile, SolverParameter
+from minidnn.spoken import option
 from minidnn.visible import say
 
 ALONE = SGD(momentum=0.9)  # the updates of a net without a solver, where several ranks are simulated
@@ -130,7 +131,7 @@ class Job:
         setting = self.setting
         if setting.costs is not None:
             if self.gpu is not None:
-                raise InvalidInput(f"gpu {self.gpu} has costs of its own: leave out costs or gpu")
+                raise InvalidInput(f"{option('gpu', self.gpu)} has costs of its own: leave out costs or gpu")
             costs = staged(setting.costs, setting)
         elif sizes:
             costs = staged(self.target.estimates(), setting)
@@ -154,7 +155,8 @@ class Job:
     def costs_of_sizes(self) -> Costs:
         """`costs` of many batches. Raises InvalidInput if measured costs are asked for."""
         if self.setting.measured:
-            raise InvalidInput("costs measured are for one size, but this plans many sizes: use estimated costs")
+            measured = option("costs", "measured")
+            raise InvalidInput(f"{measured} is for one size, but this plans many sizes: use estimated costs")
         return self.costs(sizes=True)
 
     @cached_property
@@ -398,7 +400,7 @@ def read(
         job = replace(Job.of(nets, setting, gpu, _phases(nets)), title=title, asked=batch)
         if job.forward and setting.ranks is not None:
             what = f"net {job.name} has no loss, and without training ranks exchange nothing"
-            raise InvalidInput(f"ranks {setting.ranks}: {what}; {job.remedy}")
+            raise InvalidInput(f"{option('ranks', setting.ranks)}: {what}; {job.remedy}")
         if not any(program.ops for program in job.programs):  # and what is wrong with a net is told here
             place = next(iter(job.graphs.values())).place
             raise InvalidInput(f"{place}: net {job.name} computes nothing: its layers only give data")
@@ -436,7 +438,7 @@ def shapes_said(nets: Nets) -> Iterator[None]:
                 options.setdefault(top, shape)
         if not options:
             raise
-        said = " ".join(f"--shape {top}={shape}" for top, shape in options.items())
+        said = " ".join(option("shape", f"{top}={shape}") for top, shape in options.items())
         raise DataError(f"{error}; to plan without the data, give their shape: {said}") from error
 
 

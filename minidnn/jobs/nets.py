@@ -14,6 +14,7 @@ from minidnn.nets.graph import Graph
 from minidnn.nets.net import Net
 from minidnn.programs.build import named
 from minidnn.schema import SolverParameter
+from minidnn.spoken import option
 
 
 class Nets(NamedTuple):
@@ -50,7 +51,7 @@ class Nets(NamedTuple):
         known = dict.fromkeys(top for net in (self.net, *self.tests) for top in dataless.tops(net.parameter))
         for top in shapes.keys() - known.keys():
             there = f"there are {', '.join(known)}" if known else "no layer gives data"
-            raise InvalidInput(f"--shape {top}: no data layer has this top{near(top, known)}; {there}")
+            raise InvalidInput(f"{option('shape')} {top}: no data layer has this top{near(top, known)}; {there}")
         return self.each(lambda net: net.with_shapes(shapes, batch)) if shapes else self
 
     def with_images(self, side: int) -> Nets:

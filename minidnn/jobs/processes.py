@@ -14,7 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-ENDED = "the process that planned it has ended; if memory ran out, use --jobs 1"
+from minidnn.spoken import option
 
 _HELD: Any = None  # in a fork: what its parent held
 
@@ -48,7 +48,7 @@ def result(future: Future[Any], ended: Callable[[str], Any]) -> Any:
     try:
         return future.result()
     except BrokenProcessPool:
-        return ended(ENDED)
+        return ended(f"the process that planned it has ended; if memory ran out, use {option('jobs', 1)}")
 
 
 class _NoTerminal(io.TextIOWrapper):

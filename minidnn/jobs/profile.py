@@ -11,6 +11,7 @@ from minidnn.jobs.job import Job, warn
 from minidnn.jobs.target import Warn
 from minidnn.measuring.load import BUSY, Load
 from minidnn.measuring.ops import measure
+from minidnn.spoken import option
 from minidnn.visible import status
 
 
@@ -74,6 +75,6 @@ def _told(device: str, count: int, began: Load, ended: Load) -> str:
     others = began.others_until(ended) or 0.0
     busy = f"; other programs kept {others:.1f} processors busy, so measure again (`minidnn profile --again`)"
     return (
-        f"measured {count} costs of {device} in {ended.at - began.at:.1f} s, and kept them; plans use them (--costs "
-        f"estimated does not){busy if others > BUSY else ''}"
+        f"measured {count} costs of {device} in {ended.at - began.at:.1f} s, and kept them; plans use them "
+        f"({option('costs', 'estimated')} does not){busy if others > BUSY else ''}"
     )

@@ -25,6 +25,7 @@ from minidnn.memory.unified import TotalError, arrange_unified
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role
 from minidnn.sizes import text
+from minidnn.spoken import option
 
 # Measured on the models (benchmarks/ram.py): the growth of a process after planning, without the counted parts.
 BASE = 8 * 2**20  # bytes: threads, library buffers
@@ -79,7 +80,8 @@ class Ram:
             return None
         what = "this machine, or its container, has" if limit is None else "the RAM limit is"
         advice = "a smaller batch, or another policy or budget, may take less"
-        advice += "; if its memory can grow beyond this, give the real limit with --ram" if limit is None else ""
+        real = f"; if its memory can grow beyond this, give the real limit: {option('ram', 'SIZE')}"
+        advice += real if limit is None else ""
         return RamError(f"{policy} would take about {self}; {what} {text(allowed)}; {advice}", self.total, self.total)
 
 
@@ -159,7 +161,7 @@ class Residence:
                 raise RamError(
                     f"{policy} would take about {text(needed)} of RAM, and {text(limit)} are allowed: "
                     f"{ram.parts_outside}, and at least {text(error.smallest)} for the plan; a smaller batch, another "
-                    "policy, or a disk (--disk) may take less",
+                    f"policy, or a disk ({option('disk')}) may take less",
                     needed,
                     needed,
                 ) from error

@@ -31,6 +31,7 @@ from minidnn.programs.host_residents import STATES
 from minidnn.ranks.engine import LIMIT, Engine
 from minidnn.ranks.launched import Launch
 from minidnn.schema.sources import WORKERS
+from minidnn.spoken import option
 
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
@@ -127,7 +128,7 @@ class Setting:
 
         keep, (costs, source) = given.get("keep", ()), _costs(given.get("costs"))
         if given.get("link") is not None and all(given.get(name) is None for name in ("ranks", "engine", "launch")):
-            raise InvalidInput("link: a link joins ranks: give their number (--ranks N)")
+            raise InvalidInput(f"{option('link')}: a link joins ranks: give their number ({option('ranks', 'N')})")
         if isinstance(keep, str):
             raise InvalidInput(f"keep is a list of blobs: use keep=[{keep!r}]")
         if costs is None:
@@ -192,23 +193,21 @@ class Setting:
         if self.global_batch is None:
             return batch
         if batch is not None:
-            raise InvalidInput(
-                f"batch {batch} is each rank's, and global_batch {self.global_batch} all ranks': give one"
-            )
+            both = option("global_batch", self.global_batch)
+            raise InvalidInput(f"{option('batch', batch)} is each rank's, and {both} all ranks': give one")
         parts = self.together * iter_size
         if self.global_batch % parts:
             below = self.global_batch // parts * parts
             near = " and ".join(str(n) for n in (below, below + parts) if n)
             what = f"{self.together} ranks" + (f" x iter_size {iter_size}" if iter_size > 1 else "")
-            raise InvalidInput(
-                f"global_batch {self.global_batch} does not divide among {what}, {parts} equal parts; {near} do"
-            )
+            given = option("global_batch", self.global_batch)
+            raise InvalidInput(f"{given} does not divide among {what}, {parts} equal parts; {near} do")
         return self.global_batch // parts
 
 
 def _count(name: str, count: int | None) -> int | None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise InvalidInput(f"{name} {count!r}: expected a whole number of at least 1")
+        raise InvalidInput(f"{option(name)} {count!r}: expected a whole number of at least 1")
     return count
 
 
@@ -225,14 +224,14 @@ def _network(link: str | Network | None) -> Network | None:
 
 def _one_of(name: str, word: str, choices: Sequence[str]) -> str:
     if word not in choices:
-        raise InvalidInput(f"{name}: {word!r} is not one of {', '.join(choices)}{near(word, choices)}")
+        raise InvalidInput(f"{option(name)}: {word!r} is not one of {', '.join(choices)}{near(word, choices)}")
     return word
 
 
 def _seconds(name: str, seconds: float | None) -> float | None:
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (number and 0 < seconds < math.inf):
-        raise InvalidInput(f"{name} {seconds!r}: expected a number of seconds above 0")
+        raise InvalidInput(f"{option(name)} {seconds!r}: expected a number of seconds above 0")
     return seconds
 
 
@@ -240,18 +239,22 @@ def _effort(given: Given, ram: int | str | None) -> float | None:
     """The seconds for which plans are looked for. Raises InvalidInput where more than one plan would come of it."""
     seconds = _seconds("effort", given.get("effort"))
     if seconds is not None and ram is not None:
-        raise InvalidInput("effort: with --ram a policy plans several times; use --budget and --host-budget instead")
+        budgets = f"{option('budget')} and {option('host_budget')}"
+        raise InvalidInput(
+            f"{option('effort')}: with {option('ram')} a policy plans several times; use {budgets} instead"
+        )
     if seconds is not None and any(given.get(name) is not None for name in ("engine", "launch")):
         raise InvalidInput(
-            "effort: each rank plans for itself, and a timed search may end differently on each: write one plan "
-            "(`minidnn plan --effort SECONDS --save FILE.plan`), and give it to all ranks (--policy FILE.plan)"
+            f"{option('effort')}: each rank plans for itself, and a timed search may end differently on each: write "
+            "one plan (`minidnn plan --effort SECONDS --save FILE.plan`), and give it to all ranks "
+            f"({option('policy', 'FILE.plan')})"
         )
     return seconds
 
 
 def _workers(count: int | None) -> int | None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= WORKERS):
-        raise InvalidInput(f"workers {count!r}: expected a whole number from 0 to {WORKERS}")
+        raise InvalidInput(f"{option('workers')} {count!r}: expected a whole number from 0 to {WORKERS}")
     return count
 
 
@@ -259,7 +262,7 @@ def _bytes(name: str, size: int | str | None) -> int | None:
     try:
         return None if size is None else sizes.parse(size)
     except ValueError as error:
-        raise InvalidInput(f"{name}: {error}") from None
+        raise InvalidInput(f"{option(name)}: {error}") from None
 
 
 def _disk(place: str | Path | None) -> tuple[Path | None, Disk | None]:
@@ -273,7 +276,8 @@ def _disk(place: str | Path | None) -> tuple[Path | None, Disk | None]:
         path, most = str(place), None
     if not Path(path).is_dir():
         raise InvalidInput(
-            f"disk: {path} is not a folder: name a folder on the disk that tensors may use, PATH or PATH:SIZE"
+            f"{option('disk')}: {path} is not a folder: name a folder on the disk that tensors may use, PATH or "
+            "PATH:SIZE"
         )
     return Path(path), Disk(most)
 
@@ -281,14 +285,14 @@ def _disk(place: str | Path | None) -> tuple[Path | None, Disk | None]:
 def _staging(ring: int | None, compress: bool, disk: Disk | None, on_demand: bool) -> Staging | None:
     if on_demand and ring is not None:
         raise InvalidInput(
-            f"pin_on_demand pins as much as copies use at once, and host_ring {sizes.text(ring)} at most: give one"
+            f"{option('pin_on_demand')} pins as much as copies use at once, and "
+            f"{option('host_ring', sizes.text(ring))} at most: give one"
         )
     if on_demand or ring is not None or disk is not None:
         return Staging(ring or 0, compress, disk=disk, on_demand=on_demand)
     if compress:
-        raise InvalidInput(
-            "compress needs pinned memory that is used again: give --host-ring 64MiB, or --pin-on-demand"
-        )
+        again = f"give {option('host_ring', '64MiB')}, or {option('pin_on_demand', True)}"
+        raise InvalidInput(f"{option('compress', True)} needs pinned memory that is used again: {again}")
     return None
 
 
@@ -298,10 +302,10 @@ def _peers(given: str | Sequence[str] | None) -> tuple[Peer, ...]:
     for text in (given,) if isinstance(given, str) else given or ():
         name, _, size = text.rpartition(":")
         if not name:
-            raise InvalidInput(f"peer {text}: expected a link and the bytes behind it, such as nvlink4:40GiB")
+            raise InvalidInput(f"{option('peer', text)}: expected a link and the bytes behind it, such as nvlink4:40GiB")
         link = network(name)
         if not isinstance(link, Link):
-            raise InvalidInput(f"peer {text}: one link leads to a peer, not nodes of several")
+            raise InvalidInput(f"{option('peer', text)}: one link leads to a peer, not nodes of several")
         nbytes = _bytes("peer", size)
         assert nbytes is not None
         result.append(Peer(nbytes, link.bandwidth, link.latency, link.title or name))
@@ -319,10 +323,11 @@ def _placement(text: str | None) -> Heuristic | None:
     words = [_one_of("placement", word, known) for word in text.split(":")]
     fit, order = ([word for word in words if word in table] for table in (FITS, ORDERS))
     if len(fit) > 1 or len(order) > 1:
-        raise InvalidInput(f"placement {text}: one of {', '.join(FITS)}, and one order of {', '.join(ORDERS)}")
+        raise InvalidInput(f"{option('placement', text)}: one of {', '.join(FITS)}, and one order of {', '.join(ORDERS)}")
     return Heuristic(next(iter(fit), "best"), TWO_ENDED in words, next(iter(order), "start"))
 
 
 def simulated_only(ranks: int) -> str:
     """Why a run takes no number of ranks, and what starts them."""
-    return f"ranks {ranks}: a plan simulates ranks; to train on them, start the program on each: mpiexec -n {ranks} ..."
+    how = f"start the program on each: mpiexec -n {ranks} ..."
+    return f"{option('ranks', ranks)}: a plan simulates ranks; to train on them, {how}"

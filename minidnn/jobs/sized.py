@@ -13,6 +13,7 @@ from minidnn.jobs.search import Make
 from minidnn.jobs.series import Series
 from minidnn.memory.planning import synchronous
 from minidnn.schema.message import LARGEST
+from minidnn.spoken import option
 
 SIDE = 32  # pixels: most nets halve their images five times
 WIDEST = 1 << 16  # pixels a side
@@ -42,10 +43,10 @@ class Sized:
 def by_batch(source: Source, read: Read, step: int | None) -> Sized:
     job = read(source)
     if job.asked:
-        raise InvalidInput("--max batch looks for the batch: leave out --batch")
+        raise InvalidInput(f"{option('max', 'batch')} looks for the batch: leave out {option('batch')}")
     step = step or 1
     if step > LARGEST:
-        raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
+        raise InvalidInput(f"{option('step', step)}: there is no batch of more than {LARGEST}")
     series = Series(step, step, LARGEST // step * step, batches=True)
     start = series[series.number(job.batch or 1)]
     return Sized(lambda batch: synchronous(job.at_batch(batch)), series, (start, 4 * start), job, job.name)
@@ -55,9 +56,9 @@ def by_size(source: Source, read: Read, step: int | None) -> Sized:
     job = read(source)
     side, step = job.side, step or SIDE
     if side is None:
-        raise InvalidInput(f"--max size: no input of {job.name} is a batch of images, (N, C, H, W)")
+        raise InvalidInput(f"{option('max', 'size')}: no input of {job.name} is a batch of images, (N, C, H, W)")
     if step > WIDEST:
-        raise InvalidInput(f"--step {step}: no image has a side of more than {WIDEST} pixels here")
+        raise InvalidInput(f"{option('step', step)}: no image has a side of more than {WIDEST} pixels here")
     first = _smallest(job, range(step, max(side, step) + 1, step))
     series = Series(first, step, WIDEST // step * step)
     start = series[series.number(side)]
@@ -67,12 +68,12 @@ def by_size(source: Source, read: Read, step: int | None) -> Sized:
 def by_tokens(source: Source, read: Read, step: int | None) -> Sized:
     job = read(source)
     if job.setting.seq is not None:
-        raise InvalidInput("--max tokens looks for the tokens: leave out --seq")
+        raise InvalidInput(f"{option('max', 'tokens')} looks for the tokens: leave out {option('seq')}")
     tokens, step = job.tokens, step or APART
     if step > TOKENS:
-        raise InvalidInput(f"--step {step}: no window has more than {TOKENS} tokens")
+        raise InvalidInput(f"{option('step', step)}: no window has more than {TOKENS} tokens")
     if tokens is None:
-        raise InvalidInput(f"--max tokens: no layer of {job.name} gives tokens (source: tokens:, text:)")
+        raise InvalidInput(f"{option('max', 'tokens')}: no layer of {job.name} gives tokens (source: tokens:, text:)")
     series = Series(step, step, TOKENS // step * step)
     start = series[series.number(tokens)]
     return Sized(lambda length: synchronous(job.at_tokens(length)), series, (start, 2 * start), job, job.name)
@@ -80,11 +81,13 @@ def by_tokens(source: Source, read: Read, step: int | None) -> Sized:
 
 def by_depth(source: Source, read: Read, step: int | None) -> Sized:
     if not isinstance(source, str):
-        raise InvalidInput(f"--max depth takes the name of a family of nets: {', '.join(zoo.DEPTHS)}")
+        raise InvalidInput(f"{option('max', 'depth')} takes the name of a family of nets: {', '.join(zoo.DEPTHS)}")
     family = zoo.family(source)
     _, first, apart = zoo.DEPTHS[family]
     if step and step % apart:
-        raise InvalidInput(f"--step {step}: the depths of {family} are {apart} apart, so a multiple of that is needed")
+        raise InvalidInput(
+            f"{option('step', step)}: the depths of {family} are {apart} apart, so a multiple of that is needed"
+        )
     series = Series(first, step or apart, 99_999)
     job = read(f"{family}{first}")
     probes = first, first + 16 * apart

@@ -18,6 +18,7 @@ from minidnn.jobs.setting import Setting
 from minidnn.memory.execution.device import Device
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses, as_cuda
+from minidnn.spoken import option
 
 Warn = Callable[[str], object]  # takes a sentence
 
@@ -117,7 +118,9 @@ class Simulated:
 
     def costs(self, programs: Sequence[Program], setting: Setting, warn: Warn) -> Costs:
         if setting.measured:
-            raise InvalidInput(f"costs measured are this machine's: leave out --gpu {self.gpu}")
+            raise InvalidInput(
+                f"{option('costs', 'measured')}: these are this machine's; leave out {option('gpu', self.gpu)}"
+            )
         return self.estimates()
 
     def network(self, costs: Costs) -> Network:

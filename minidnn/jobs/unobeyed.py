@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from minidnn.schema.message import Message
 from minidnn.schema.table import fields
+from minidnn.spoken import option
 
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
@@ -31,9 +32,9 @@ def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | 
         text.append("phase of the net's state (the command chooses)")
     name = "cuda, simulated" if device is None else device if isinstance(device, str) else device.name
     if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):
-        text.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
+        text.insert(0, f"solver_mode {solver.solver_mode} ({option('device')} chooses; this is {name})")
     if solver is not None and device is not None and solver.has("device_id") and f"cuda:{solver.device_id}" != name:
-        text.append(f"device_id {solver.device_id} (--device chooses: cuda:{solver.device_id})")
+        text.append(f"device_id {solver.device_id} ({option('device')} chooses: cuda:{solver.device_id})")
     if solver is not None and solver.snapshot_format == "HDF5":
         text.append("snapshot_format HDF5 (snapshots are safetensors)")
     return [f"read, but not obeyed: {', '.join(text)}"] if text else []

@@ -11,6 +11,7 @@ from minidnn.layers.base import Shape, Shapes
 from minidnn.layers.source import Data, Input
 from minidnn.schema import LayerParameter, NetParameter
 from minidnn.schema.sources import WINDOWS
+from minidnn.spoken import option
 
 
 def with_shapes(parameter: NetParameter, shapes: Mapping[str, Shape], batch: int | None = None) -> NetParameter:
@@ -31,7 +32,7 @@ def _with_shapes(layer: LayerParameter, shapes: Mapping[str, Shape], batch: int 
         return layer
     listed, own = _listed(layer), getattr(getattr(layer, str(LAYERS[layer.type].field_name)), "batch_size", None)
     if not listed and len({shape[0] for shape in said.values()}) > 1:
-        texts = " and ".join(f"--shape {top}={','.join(map(str, shape))}" for top, shape in said.items())
+        texts = " and ".join(option("shape", f"{top}={','.join(map(str, shape))}") for top, shape in said.items())
         raise InvalidInput(f"{texts}: samples and labels of layer {layer.name!r} are equally many")
     tested = any(rule.phase == "TEST" for rule in layer.include) or any(r.phase == "TRAIN" for r in layer.exclude)
     n = batch or (own if own and tested else next(iter(said.values()))[0])

@@ -19,6 +19,7 @@ from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.program import Role
 from minidnn.schema import NetParameter, prototext
 from minidnn.schema.files import PROTOTEXT
+from minidnn.spoken import either
 
 OWN = {"Softmax": "SoftmaxWithLoss", "Sigmoid": "SigmoidCrossEntropyLoss"}  # losses that do these layers' work
 
@@ -74,14 +75,14 @@ def remedy(graph: Graph) -> str:
     except InvalidInput as error:
         return str(error)
     file = graph.place.split(":")[0]
-    option = "--loss adds one (in Python: net.with_loss())"
+    adds = either("--loss adds one", "net.with_loss() adds one")
     suffix = Path(file).suffix
     if not (lines := _lines(suffix, layers)):
-        return option
+        return adds
     new = f"NEW{suffix}" if graph.old else file
     first = f"bring its `layers` into the present form (`minidnn convert {file} {new}`), and " if graph.old else ""
     where = f"put in place of layer {replaced.name!r} of" if replaced else "append to"
-    return f"{option}; to have it in the file, {first}{where} {new}: {lines}"
+    return f"{adds}; to have it in the file, {first}{where} {new}: {lines}"
 
 
 def _lines(suffix: str, layers: Sequence[dict[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from minidnn.onnx.file import InvalidModel
 from minidnn.onnx.node import Reader, Refused
 from minidnn.onnx.origins import Trained
 from minidnn.onnx.package import onnx
+from minidnn.spoken import either
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -80,14 +81,12 @@ def _length(i: int, dim: Any, given: Given, wanted: int | None) -> int:
         return int(given.lengths[dim.dim_param])
     if i == 0:
         return given.batch or 1
+    by_name = (
+        f"lengths={{{dim.dim_param!r}: N}}, or shapes={{NAME: (...)}}" if dim.dim_param else "shapes={NAME: (...)}"
+    )
     raise Refused(
         f"its axis {i} ({dim.dim_param or 'unnamed'}) has no length; give one by "
-        + (
-            f"lengths={{{dim.dim_param!r}: N}}, or shapes (--shape NAME=...)"
-            if dim.dim_param
-            else "shapes={name: (...)}"
-        )
-        + ", or export it with a fixed one"
+        f"{either('--shape NAME=...', by_name)}, or export it with a fixed one"
     )
 
 

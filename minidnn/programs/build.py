@@ -18,6 +18,7 @@ from minidnn.programs.fusion import Fuses, fused
 from minidnn.programs.host_residents import with_host_residents
 from minidnn.programs.raw import with_raw_inputs
 from minidnn.programs.spec import TrainSpec
+from minidnn.spoken import option
 
 TRAINING = ("BEGIN", "ACCUMULATE", "TRAIN")  # the programs of a training step
 
@@ -38,8 +39,8 @@ def executable(facts: str | Facts) -> Facts:
     if lacking := result.planning_only():
         able = ", ".join(name for name, f in FACTS.items() if not f.planning_only())
         raise InvalidInput(
-            f"the memory facts {result.name!r} are for planning (plan, or compare --gpu NAME): no backend has kernels "
-            f"for {lacking}; those that run are {able}"
+            f"the memory facts {result.name!r} are for planning (plan, or compare with {option('gpu', 'NAME')}): no "
+            f"backend has kernels for {lacking}; those that run are {able}"
         )
     return result
 

@@ -20,6 +20,7 @@ from fractions import Fraction
 from minidnn.errors import InvalidInput
 from minidnn.ranks import sockets
 from minidnn.ranks.engine import LIMIT, Channel, Engine
+from minidnn.spoken import option
 
 TORCHRUN = "torchrun"
 # launcher -> its names for a rank, the number of ranks, the rank among those of this machine, and their number
@@ -57,13 +58,13 @@ class Launch:
         Raises InvalidInput if there are too few GPUs, or if the name is that of one of them."""
         if name != "cuda":
             raise InvalidInput(
-                f"--device {name} is one GPU, and each of the {self.ranks} ranks takes its own: use --device cuda "
-                "(CUDA_VISIBLE_DEVICES selects them)"
+                f"{option('device', name)} is one GPU, and each of the {self.ranks} ranks takes its own: use "
+                f"{option('device', 'cuda')} (CUDA_VISIBLE_DEVICES selects them)"
             )
         if count > 1 and self.local_ranks > count:
             raise InvalidInput(
                 f"{self.by} has started {self.local_ranks} ranks on this machine, which shows {count} GPUs, and each "
-                f"rank takes its own: start {count} ranks on it, or use --device cpu"
+                f"rank takes its own: start {count} ranks on it, or use {option('device', 'cpu')}"
             )
         return f"cuda:{self.local_rank if count > 1 else 0}"
 

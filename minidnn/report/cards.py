@@ -8,6 +8,7 @@ from typing import Any
 from minidnn.report.look import Cells, Look
 from minidnn.report.table import duration, rate, size
 from minidnn.results.counted import PER_SECOND, Counted, planned
+from minidnn.spoken import option
 
 Row = Mapping[str, Any]  # of results/budgets.py
 HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with unlimited memory", "slower")
@@ -27,11 +28,10 @@ def sentences(document: Row) -> list[str]:
     if not fit:
         if host := [r["host_bytes"] for r in rows if r["peak_bytes"] <= r["memory_bytes"]]:
             least = size(min(host))
-            return [
-                f"No GPU is enough with this little host memory: the leanest plan takes {least} of it (--host-budget)."
-            ]
+            little = f"this little host memory ({option('host_budget')})"
+            return [f"No GPU is enough with {little}: the leanest plan takes {least} of it."]
         least = min(r["peak_bytes"] for r in rows)
-        return [f"No GPU has enough memory: the leanest plan takes {size(least)}. A smaller --batch needs less."]
+        return [f"No GPU has enough memory: the leanest plan takes {size(least)}. A smaller batch needs less."]
     sentences = [f"The smallest GPU with enough memory is {fit[0]['gpu']}."]
     lossless = next((r for r in rows if r["lossless"]), None)
     if lossless is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from minidnn.report.table import plain, size
 from minidnn.results.contents import Contents, SourceRow
+from minidnn.spoken import either
 from minidnn.visible import say
 
 MOST = 30  # labels that have a line
@@ -21,7 +22,8 @@ def show(document: Contents) -> None:
             plain(["label", "class", "samples"], lines)
         if len(row.labels) > MOST:
             least, most = (f(result.samples for result in row.labels) for f in (min, max))
-            say(f"and {len(row.labels) - MOST} more labels; {least:,} to {most:,} samples each (--json has all)")
+            has = either("--json has", "the rows have")
+            say(f"and {len(row.labels) - MOST} more labels; {least:,} to {most:,} samples each ({has} all)")
         for problem in row.problems:
             say(f"cannot be read: {problem}")
         if row.unreadable > len(row.problems):

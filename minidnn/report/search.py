@@ -9,6 +9,7 @@ from typing import Any
 from minidnn.memory.policies import AT
 from minidnn.report.look import Cells, Look
 from minidnn.report.table import duration, size
+from minidnn.spoken import option
 
 Row = Mapping[str, Any]
 
@@ -16,7 +17,6 @@ MEANING = (
     "Found: the largest size tried that fits the budget, with a proved plan. Next: the smallest size tried above it, "
     "which does not fit. Placement is greedy, so a larger size may fit again."
 )
-ENDED = "* stopped by --seconds: sizes between found and next were not tried."
 SPARED = ("searched", "plans", "host", "one step")
 
 
@@ -33,7 +33,7 @@ def sentences(document: Row, what: str) -> list[str]:
         if r["multiple_of"] > 1 and AT in r["policy"]:
             sentences.append(multiples(r["policy"], r["multiple_of"]))
     if any(r["ended"] for r in document["rows"]):
-        sentences.append(ENDED)
+        sentences.append(f"* stopped by {option('seconds')}: sizes between found and next were not tried.")
     if beyond := document["excluded"]:
         no, needs = f"No plan that runs each op whole fits {what} {beyond[what]}", size(beyond["least_bytes"])
         sentences.append(f"{no}: the bound is {needs} (docs/policies.md).")

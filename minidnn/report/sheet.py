@@ -16,6 +16,7 @@ from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
 from minidnn.report.markup import escape
 from minidnn.report.page import page
+from minidnn.spoken import option
 from minidnn.visible import visible
 
 SUFFIXES = (".png", ".html")
@@ -34,7 +35,7 @@ Shot = tuple[np.ndarray, str]  # (a picture, uint8 (H, W, 3) or (H, W); the word
 def check(path: str) -> None:
     """Raise InvalidInput if no sheet can be written there."""
     if why := unwritable(Path(path), *SUFFIXES):
-        raise InvalidInput(f"--sheet {path}: {why}")
+        raise InvalidInput(f"{option('sheet', path)}: {why}")
 
 
 def save(shots: Sequence[Shot], title: str, path: str) -> None:

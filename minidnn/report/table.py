@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from minidnn import sizes
 from minidnn.measuring.spread import Spread
 from minidnn.results import Document
+from minidnn.spoken import either
 from minidnn.visible import visible
 
 
@@ -101,7 +102,8 @@ def plain(
 
 def left_out(headings: Sequence[str]) -> str:
     """A note below a table that lacks these columns."""
-    return f"columns left out to fit the width: {', '.join(headings)} (--json has all)"
+    has = either("--json has", "the rows have")
+    return f"columns left out to fit the width: {', '.join(headings)} ({has} all)"
 
 
 def dump(document: Document | Mapping[str, Any], file: TextIO | None = None) -> None:

@@ -102,7 +102,7 @@ def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
     if quicker:
         names = " or ".join(row["format"] for row in quicker)
         speed = _speed(document, min(row["samples_per_second"] for row in quicker))
-        sentences.append(f"With --format {names}, the same batch size reaches {speed}.")
+        sentences.append(f"In {names}, the same batch size reaches {speed}.")
     return sentences
 
 

@@ -13,6 +13,7 @@ from minidnn.schema.caffe import LayerParameter
 from minidnn.schema.document import Document, Path_, quote
 from minidnn.schema.refused import NOT_DONE
 from minidnn.schema.table import leaves
+from minidnn.spoken import option
 
 
 def is_mapping(document: Document, data: Any, at: Path_, what: str) -> bool:
@@ -100,7 +101,7 @@ def _of_a_fork(document: Document) -> str:
     if not document.of_caffe or document.forked:
         return ""
     document.forked = True
-    return "; --ignore-unknown leaves out the additions of Caffe's forks"
+    return f"; {option('ignore_unknown', True)} leaves out the additions of Caffe's forks"
 
 
 def _either(options: Sequence[Any]) -> str:

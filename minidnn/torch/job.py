@@ -18,6 +18,7 @@ from minidnn.jobs.setting import Given, Setting
 from minidnn.program import Program
 from minidnn.results.policies import EagerRow
 from minidnn.sizes import text
+from minidnn.spoken import option
 from minidnn.torch import costs as seconds
 from minidnn.torch.blocks import repeated
 from minidnn.torch.capture import GRADIENTS, Capture
@@ -182,14 +183,16 @@ class TorchJob:
         return self.changed(Change(batch=batch)).programs
 
     def at_images(self, side: int) -> tuple[Program, ...]:
-        raise InvalidInput(f"{self.name} takes the images that its arguments have: --max size is for nets")
+        raise InvalidInput(f"{self.name} takes the images that its arguments have: {option('max', 'size')} is for nets")
 
     @property
     def tokens(self) -> None:
         return None
 
     def at_tokens(self, length: int) -> tuple[Program, ...]:
-        raise InvalidInput(f"{self.name} takes the tokens that its arguments have: --max tokens is for nets")
+        raise InvalidInput(
+            f"{self.name} takes the tokens that its arguments have: {option('max', 'tokens')} is for nets"
+        )
 
     def command(self, policy: str) -> Asked:
         own, example = self.setting, self.traces.example
@@ -204,10 +207,11 @@ def _check(given: Given) -> None:
     """Raise InvalidInput for keywords that a module has no use for."""
     for name, why in REFUSED.items():
         if given.get(name):
-            raise InvalidInput(f"{name.replace('_', '-')} is not for {OWN}: {why}; leave it out")
+            raise InvalidInput(f"{option(name)} is not for {OWN}: {why}; leave it out")
     if given.get("device") not in (None, "cpu"):
         raise InvalidInput(
-            f"device {given['device']}: {OWN} is planned for the cpu, or for a GPU's profile (--gpu NAME)"
+            f"{option('device', given['device'])}: {OWN} is planned for the cpu, or for a GPU's profile "
+            f"({option('gpu', 'NAME')})"
         )
 
 

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from minidnn.errors import BadInput, InvalidInput, near
+from minidnn.spoken import either, option
 from minidnn.torch.example import Example
 from minidnn.torch.installed import torch_module
 from minidnn.zoo.files import parts
@@ -44,7 +45,8 @@ def made(source: str, batch: int | None = None, tell: Tell = lambda sentence: No
     torch_module()
     path, name = parts(source)
     if path.suffix != ".py":
-        raise InvalidInput(f"{source}: with --torch, FILE names a Python file and a function in it, FILE.py:{MAKE}")
+        what = either("with --torch, FILE names", "expected")
+        raise InvalidInput(f"{source}: {what} a Python file and a function in it, FILE.py:{MAKE}")
     if not path.is_file():
         raise InvalidInput(f"{path}: there is no such file")
     name = name or MAKE
@@ -85,7 +87,9 @@ class _Maker:
         """The example at this batch."""
         given = {} if batch is None or self.takes is None else {"batch": batch}
         if self.takes is not None and not given and self.takes.default is inspect.Parameter.empty:
-            raise InvalidInput(f"{self.source} takes batch without a default: give one, or name it (--batch)")
+            raise InvalidInput(
+                f"{self.source} takes batch without a default: give one, or name it ({option('batch', 'N')})"
+            )
         result = self._called(given)
         if self.takes is None:
             return result if batch is None else result.at_batch(batch)

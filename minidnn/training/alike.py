@@ -19,6 +19,7 @@ from minidnn.memory.proof.digest import digest
 from minidnn.memory.schedule import Arrangement
 from minidnn.ranks.engine import Channel
 from minidnn.schema import SolverParameter
+from minidnn.spoken import option
 from minidnn.version import __version__
 
 Fields = Mapping[str, Any]  # the path of a field -> its value, plain
@@ -30,10 +31,6 @@ OWN = {
 }  # fmt: skip
 # Of a solver's `minidnn`, what the first rank alone does, and what a setting's staging says.
 ELSEWHERE = {"log", "tensorboard", "host_ring", "pin_on_demand", "compress", "disk"}
-REMEDY = (
-    "all ranks need the same command, files and minidnn, and devices with equal memory (or a --budget and a "
-    "--host-budget)"
-)
 
 
 def compare(channel: Channel, parts: Mapping[str, Fields]) -> None:
@@ -45,7 +42,12 @@ def compare(channel: Channel, parts: Mapping[str, Fields]) -> None:
         if rank is not None:
             all_fields = channel.share(dict(parts[what]))
             text = _difference(all_fields[0], all_fields[rank])
-            raise InvalidInput(f"rank {rank} differs from rank 0 in {what}: {text}; {REMEDY}")
+            raise InvalidInput(f"rank {rank} differs from rank 0 in {what}: {text}; {_remedy()}")
+
+
+def _remedy() -> str:
+    what = "all ranks need the same command, files and minidnn, and devices with equal memory"
+    return f"{what} (or a {option('budget')} and a {option('host_budget')})"
 
 
 def _digest(part: Fields) -> str:

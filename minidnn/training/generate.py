@@ -28,6 +28,7 @@ from minidnn.nets.placed import fed, keeps, placed
 from minidnn.nets.scores import scored
 from minidnn.schema import LayerParameter
 from minidnn.schema.sources import TOKENS
+from minidnn.spoken import option
 from minidnn.training.session import Session
 
 BYTES = 256  # classes of a text
@@ -229,5 +230,6 @@ def tokens_of(text: str, classes: int, of_text: bool) -> list[int]:
     except ValueError:
         found = []
     if not found or not all(0 <= t < min(classes, MOST) for t in found):
-        raise InvalidInput(f"--prompt {text!r}: expected tokens such as 12,7,300, each from 0 to {classes - 1}")
+        what = f"expected tokens such as 12,7,300, each from 0 to {classes - 1}"
+        raise InvalidInput(f"{option('prompt')} {text!r}: {what}")
     return found

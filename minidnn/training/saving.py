@@ -18,6 +18,7 @@ from minidnn.memory.parts.whole import as_whole, name_by_numbers
 from minidnn.nets.net import Net
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
+from minidnn.spoken import option
 from minidnn.training import snapshot, solverstate
 from minidnn.training.divergence import Diverged
 from minidnn.training.session import Session
@@ -144,10 +145,12 @@ def seed_of(seed: int | None, before: snapshot.Snapshot | None, p: SolverParamet
     Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
     if before and before.seed is not None:
         if seed not in (None, before.seed):
-            raise InvalidInput(f"seed {seed}: the snapshot's run had seed {before.seed}, and continues with it")
+            raise InvalidInput(
+                f"{option('seed', seed)}: the snapshot's run had seed {before.seed}, and continues with it"
+            )
         return before.seed
     if seed is not None:
         if not 0 <= seed < 2**64:
-            raise InvalidInput(f"seed {seed}: expected a whole number from 0 to 2^64 - 1")
+            raise InvalidInput(f"{option('seed', seed)}: expected a whole number from 0 to 2^64 - 1")
         return seed
     return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")

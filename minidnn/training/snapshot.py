@@ -34,6 +34,7 @@ from minidnn.files.replace import make_folder, remove_left, replacing, try_repla
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.schema import InvalidFile
+from minidnn.spoken import option
 from minidnn.training import caffemodel, solverstate, tensor_file
 from minidnn.training.best import Best
 from minidnn.training.tensor_file import TensorFileError
@@ -204,7 +205,7 @@ def load(path: str | Path) -> Snapshot:
         raise SnapshotError(f"{path}: weights only: the state of its run is in the .solverstate file next to it")
     tensors, metadata = _read(path)
     if "minidnn" not in metadata:
-        raise SnapshotError(f"{path}: weights only, without the state of a run to resume (use --weights)")
+        raise SnapshotError(f"{path}: weights only, without the state of a run to resume (use {option('weights')})")
     meta = json.loads(metadata["minidnn"])
     _check_run(path, meta, _COUNTS)
     return Snapshot(

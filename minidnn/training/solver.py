@@ -35,6 +35,7 @@ from minidnn.optimizers.rates import learning_rate
 from minidnn.program import Role
 from minidnn.programs.autodiff import check_loss
 from minidnn.schema import SolverParameter
+from minidnn.spoken import either, option
 from minidnn.training import snapshot
 from minidnn.training.alike import check_alike, check_given
 from minidnn.training.best import Best
@@ -165,7 +166,7 @@ class Solver:
             )
         if (planned := self.session.arrangement.policy) != job.setting.policy:
             what = f"{job.setting.policy} would take more memory than this machine, or its container, has"
-            self.notes.append(f"{what}: planned with {planned} to fit (--policy NAME chooses another)")
+            self.notes.append(f"{what}: planned with {planned} to fit ({option('policy', 'NAME')} chooses another)")
 
     def _begin(self, before: snapshot.Snapshot | None, weights: str | Path | Mapping[str, np.ndarray] | None) -> None:
         """Go on from a snapshot, or begin with these weights, or with those that are drawn."""
@@ -504,7 +505,8 @@ def _nets(
 def _trainable(nets: Nets, source: object = "") -> SolverParameter:
     """The solver of these nets. Raises InvalidInput if the source is a net alone."""
     if nets.solver is None:
-        what = "training needs a solver file that names it, or solver fields (--set base_lr=0.01 --max-iter 100)"
+        fields = either("--set base_lr=0.01 --max-iter 100", "base_lr=0.01, max_iter=100")
+        what = f"training needs a solver file that names it, or solver fields ({fields})"
         graph = nets.net.graph("TRAIN")
         lacks = "" if has_loss(graph) else f"; and it has no loss: {remedy(graph)}"
         raise InvalidInput(f"{source} is a net: {what}{lacks}")

@@ -22,6 +22,7 @@ from typing import Any
 from minidnn.errors import InvalidInput, near
 from minidnn.layers.base import Shape
 from minidnn.nets.net import Net
+from minidnn.spoken import either, option
 from minidnn.zoo.python_file import importing, run, theirs
 
 ONNX, PYTHON = ".onnx", ".py"
@@ -98,7 +99,8 @@ def _chosen(path: Path, module: ModuleType, name: str | None) -> type[Net] | Net
             return known[name]  # type: ignore[no-any-return]
         if name in vars(module):
             own = vars(module)[name]
-            hint = ": a function that returns a PyTorch module needs --torch" if inspect.isfunction(own) else ""
+            made = either("needs --torch", "is for minidnn.from_torch")
+            hint = f": a function that returns a PyTorch module {made}" if inspect.isfunction(own) else ""
             raise InvalidInput(f"{path}:{name} is a {type(own).__name__}, not a minidnn.Net{hint}")
         what = f"; it has {', '.join(known)}" if known else ""
         raise InvalidInput(f"{path}: there is no net {name!r}{near(name, known)}{what}")
@@ -140,6 +142,8 @@ def _check(path: Path, kind: type[Net], left: list[inspect.Parameter]) -> None:
     """Raise InvalidInput if one of the arguments that are left has no default."""
     lacking = [p.name for p in left if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if lacking:
-        other = "name it by --batch" if lacking == ["batch"] else "write a class that inherits and does without"
+        other = (
+            f"name it by {option('batch')}" if lacking == ["batch"] else "write a class that inherits and does without"
+        )
         what = f"class {kind.__name__} takes {', '.join(lacking)} without a default"
         raise InvalidInput(f"{path}: {what}: give one, or {other}")

@@ -184,7 +184,7 @@ def test_a_data_frame(net):
         (lambda net: minidnn.search(net, "batsh", gpu="k40"), "max: one of batch, size, tokens, depth, not 'batsh'"),
         (lambda net: minidnn.search(net, "depth", gpu="k40"), "takes the name of a family"),
         (lambda net: minidnn.tune(net, ranks=2, link="fast", gpu="k40"), "no link is called 'fast'"),
-        (lambda net: minidnn.frontier(net, step="1MiB", gpu="k40"), "--step: needs a larger --budget"),
+        (lambda net: minidnn.frontier(net, step="1MiB", gpu="k40"), "step: needs a larger budget"),
     ],
 )
 def test_mistakes_are_told_in_words(net, call, says):

@@ -91,7 +91,7 @@ def test_budgets_hold(policy, capsys):
         (["train", "deploy.prototxt", "--max-iter", "1"], "net deploy has no loss to train with"),
         (["train", "deploy.prototxt"], "deploy.prototxt is a net: training needs a solver file that names it, or"),
         (["plan", "solver.prototxt"], "net deploy has no loss to train with"),
-        (["plan", "deploy.prototxt", *GPU, "--ranks", "2"], "ranks 2: net deploy has no loss, and without training"),
+        (["plan", "deploy.prototxt", *GPU, "--ranks", "2"], "--ranks 2: net deploy has no loss, and without training"),
         (["tune", "deploy.prototxt", *GPU], "tune looks for a batch to train with, and net deploy has no loss"),
     ],
 )

@@ -225,7 +225,7 @@ class TestOnnx:
         weight = onnx.numpy_helper.from_array(self.w.T.copy(), "w")
         graph = made.make_graph([made.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
         onnx.save(made.make_model(graph, opset_imports=[made.make_opsetid("", 17)]), "free.onnx")
-        assert "(--shape NAME=...)" in refusal(capsys, "plan", "free.onnx")
+        assert "give one by --shape NAME=..., or export" in refusal(capsys, "plan", "free.onnx")
         for more in ([], ["--loss"]):
             assert main(["plan", "free.onnx", "--gpu", "titan_x", "--shape", "x=4,7,16", *more, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["batch"] == 4

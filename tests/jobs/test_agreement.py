@@ -104,7 +104,7 @@ def test_measured_costs_are_asked_for(case):
     assert planned("liveness:p", None) == planned("liveness:p", None, costs="estimated")
     assert planned("liveness:p", None) != planned("liveness:p", None, costs="measured")
     for many in (search, tune):
-        with pytest.raises(InvalidInput, match="costs measured are for one size"):
+        with pytest.raises(InvalidInput, match='costs="measured" is for one size'):
             many("solver.yaml", device="cpu", costs="measured")
     with pytest.raises(InvalidInput, match=r"costs: 'measures' is not one of estimated, measured"):
         planned("liveness:p", None, costs="measures")

@@ -556,7 +556,7 @@ def test_a_plan_that_breaks_the_gpu_ends_measuring_and_the_next_process_does_wit
     lost = (
         r"^conv\.forward \[eng0\] on cuda: cudaErrorIllegalAddress; after .* the GPU is lost to it: start a new process"
     )
-    with pytest.raises(KernelFailed, match=lost + r".*--avoid eng0 does without this plan"):
+    with pytest.raises(KernelFailed, match=lost + r'.*avoid="eng0" does without this plan'):
         process()
     known = costs.measurements(fake_device(), tmp_path)
     assert known.seconds, "what was measured before is kept"
@@ -582,4 +582,4 @@ def test_a_kernel_of_our_own_that_breaks_the_gpu_is_named_and_not_left_out(tmp_p
     known = costs.measurements(device, tmp_path)
     with pytest.raises(KernelFailed, match=r"^sum \[default\] on cuda: cudaErrorIllegalAddress; after") as raised:
         study.measure(device, [broken], known, copies=lambda _: QUICK)
-    assert "--avoid" not in str(raised.value) and not device.refused and not known.refused
+    assert "avoid" not in str(raised.value) and not device.refused and not known.refused

@@ -135,7 +135,7 @@ class TestErrors:
             "f.prototxt:8:17: layer[c].convolution_param.num_output: expected an integer, got 2.5",
             "f.prototxt:9:33: layer[c].convolution_param.kernel_size[1]: expected at least 1, got -3",
             "f.prototxt:10:5: layer[c].convolution_param.engin: there is no field 'engin' (did you mean 'engine'?); "
-            "--ignore-unknown leaves out the additions of Caffe's forks",
+            "ignore_unknown=True leaves out the additions of Caffe's forks",
             "f.prototxt:11:13: layer[c].convolution_param.engine: expected a word without quotes, got the text "
             "'CAFFE'",
             "f.prototxt:12:27: layer[c].convolution_param.weight_filler.type: expected a text in quotes, got the word "

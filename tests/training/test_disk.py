@@ -83,7 +83,7 @@ def test_a_failure_ends_the_run_with_the_last_whole_iteration_and_resuming_ends_
     began = solver.values()
     with monkeypatch.context() as patch, solver:
         Failing(patch, name, 3 * each + marks)  # the last write, or read, of the third iteration
-        with pytest.raises(DiskFailed, match=rf"--disk {tmp_path}: a \w+ of .* of \S+ at offset \d+ failed: Input/out"):
+        with pytest.raises(DiskFailed, match=rf'disk="{tmp_path}": a \w+ of .* of \S+ at offset \d+ failed: Input/out'):
             for event in solver.run():
                 last = event
         assert isinstance(last, Saved) and last.iteration == 2

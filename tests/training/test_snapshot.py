@@ -76,7 +76,7 @@ def test_every_flipped_byte_is_refused(tmp_path):
 def test_weights_alone_do_not_resume(tmp_path):
     save_file({"conv1/w": np.zeros(3, np.float32)}, tmp_path / "w.safetensors")
     assert snapshot.load_weights(tmp_path / "w.safetensors")["conv1/w"].shape == (3,)
-    with pytest.raises(SnapshotError, match="use --weights"):
+    with pytest.raises(SnapshotError, match="use weights"):
         snapshot.load(tmp_path / "w.safetensors")
 
 

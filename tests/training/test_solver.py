@@ -536,7 +536,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("seed", [-7, 2**64])
     def test_seeds_of_no_64_bits(self, case, seed):
-        with pytest.raises(InvalidInput, match=f"seed {seed}: expected a whole number from 0"):
+        with pytest.raises(InvalidInput, match=f"seed={seed}: expected a whole number from 0"):
             Solver(case / "solver.yaml", device="reference", seed=seed)
 
     def test_names_are_listed_with_the_files_other_errors(self, case):

@@ -121,7 +121,7 @@ def test_numbers_that_are_none(case, count):
 
 def test_the_command_refuses_too_many(case, capsys):
     assert main(["train", "solver.yaml", "--device", "reference", "--workers", "257"]) == 2
-    assert "workers 257: expected a whole number from 0 to 256" in capsys.readouterr().err
+    assert "--workers 257: expected a whole number from 0 to 256" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", [0, -1, math.inf, math.nan, "3"])

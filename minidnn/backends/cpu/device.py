@@ -28,6 +28,7 @@ from minidnn.memory.execution.runtime import Runtime
 from minidnn.memory.execution.threads import Threads, copying
 from minidnn.memory.parts.whole import rows_of_parts
 from minidnn.program import Algorithm, Op, Tensor
+from minidnn.spoken import option
 
 REFERENCE = "reference"  # the name of the algorithm that runs the reference's kernel
 LAST = "nhwc.ref"  # many times slower: offered if there is no other recipe
@@ -138,7 +139,7 @@ class CpuDevice(Device):
                 shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in (*op.reads, *op.writes))
                 raise reference.TooLarge(
                     f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
-                    f"it takes smaller sizes, or use --device reference"
+                    f"it takes smaller sizes, or use {option('device', 'reference')}"
                 ) from error
             every = [*own, *result, *self._own(native.MORE, op)]
             self._recipes[key] = [r for r in every if r.algorithm.name != LAST] or every or [_reference(op)]

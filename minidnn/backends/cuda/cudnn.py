@@ -23,6 +23,7 @@ from minidnn.backends.cuda.packages import CudaUnavailable
 from minidnn.backends.layout import strides
 from minidnn.errors import BadInput
 from minidnn.formats import TF32
+from minidnn.spoken import option
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
 # The uids of a graph's tensors; dx, dw and dy have the numbers of x, w and y.
@@ -279,7 +280,7 @@ class Cudnn:
             advice.append("avoid fewer plans")
         if problem.dtype == "float32" and not self.settings.tf32:
             advice.append("allow TF32")
-        advice.append("change the layer's geometry, or use --device cpu")
+        advice.append(f"change the layer's geometry, or use {option('device', 'cpu')}")
         return (
             f"cuDNN {self.version} has no plan for {problem} on {self.target.card} (compute capability {capability}; "
             f"{self.settings}): {'; or '.join(advice)}"

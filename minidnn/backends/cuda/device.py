@@ -28,6 +28,7 @@ from minidnn.costs.reach import OWN, mma_sync
 from minidnn.formats import TF32
 from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.program import Algorithm, Op, Tensor
+from minidnn.spoken import option
 
 # kind -> f(op) -> its recipes, best first, by our own kernels
 KINDS = joined("minidnn.backends.cuda", "KINDS")
@@ -97,7 +98,7 @@ class Planner(Device):
                 raise NoKernel(
                     f"layer {op.layer}: the cuda backend has no kernel for {op.kind!r}; "
                     f"add one with minidnn.backends.cuda.KINDS[{op.kind!r}] = f(op) -> [Recipe, ...], "
-                    "or use --device cpu"
+                    f"or use {option('device', 'cpu')}"
                 )
         return self._recipes[problem]
 
@@ -182,7 +183,7 @@ class CudaDevice(Planner):
             why = f"{name} on cuda: {why}"
         if op.kind in OF_CUDNN:
             self.refused[key(op, algorithm)] = why
-            advice = f"; --avoid {algorithm.name.rpartition('.')[2]} does without this plan of cuDNN's"
+            advice = f"; {option('avoid', algorithm.name.rpartition('.')[2])} does without this plan of cuDNN's"
         return Lost(why, advice)
 
     def usual(self, op: Op) -> Algorithm:
@@ -198,8 +199,8 @@ class CudaDevice(Planner):
 
     def _none_left(self, op: Op) -> str:
         text = [why for name, why in self.refused.items() if name.startswith(f"{geometry(op)} [")]
-        advice = ["use --no-fusion"] if op.kind.endswith("_relu") else []
-        advice += ["change the layer's geometry, its batch or --format", "use --device cpu"]
+        advice = [f"use {option('no_fusion', True)}"] if op.kind.endswith("_relu") else []
+        advice += [f"change the layer's geometry, its batch or {option('format')}", f"use {option('device', 'cpu')}"]
         return (
             f"layer {op.layer}, {op.name}: cuDNN refused to run all of its plans ({text[-1]}): {'; or '.join(advice)}"
         )
@@ -215,11 +216,13 @@ class CudaDevice(Planner):
             raise
         except Exception as error:
             tried = self.nan.trying
-            why = f"{op.name} on cuda: {tried} could not be tried on an image of NaN: {error}; --avoid {tried} or "
-            why += "--no-fusion does without"
+            why = f"{op.name} on cuda: {tried} could not be tried on an image of NaN: {error}; "
+            why += f"{option('avoid', tried)} or {option('no_fusion', True)} does without"
             raise (Lost if self._broken() else KernelFailed)(why) from error
         if not result:
-            raise NoPlan(f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use --no-fusion")
+            raise NoPlan(
+                f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use {option('no_fusion', True)}"
+            )
         return result
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:

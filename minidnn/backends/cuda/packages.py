@@ -26,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 
 from minidnn.errors import BadInput
+from minidnn.spoken import option
 
 CUPY = 14  # the major version that is needed
 FRONTEND = "1.23"  # later versions have another API, and bring half a gigabyte along
@@ -95,7 +96,9 @@ def load(gpu: bool = True) -> Packages:
 
 def _load(gpu: bool) -> Packages:
     if not sys.platform.startswith("linux"):
-        raise CudaUnavailable(f"the CUDA backend runs on Linux only, this is {sys.platform}; use --device cpu")
+        raise CudaUnavailable(
+            f"the CUDA backend runs on Linux only, this is {sys.platform}; use {option('device', 'cpu')}"
+        )
     driver = find_driver() if gpu else None
     cuda = installed_cuda(driver)
     if driver:
@@ -133,7 +136,7 @@ def find_driver() -> Driver:
         raise CudaUnavailable(
             "this machine has no NVIDIA driver (no libcuda.so.1): the CUDA backend needs an NVIDIA GPU and its "
             "driver; where there is one, install it from https://www.nvidia.com/drivers (in a container: `--gpus all`);"
-            " otherwise use --device cpu"
+            f" otherwise use {option('device', 'cpu')}"
         ) from None
     number = ctypes.c_int()
     status = cuda.cuInit(0)
@@ -174,7 +177,7 @@ def _why_not(status: int) -> str:
             )
         return (
             "the NVIDIA driver shows no GPU: `nvidia-smi` says what it sees (in a container, start it with "
-            "`--gpus all`); use --device cpu to do without"
+            f"`--gpus all`); use {option('device', 'cpu')} to do without"
         )
     if status == _STUB:
         return (
@@ -201,7 +204,11 @@ def _check_driver(driver: Driver, cuda: int) -> None:
     if driver.cards and all(card.capability < OLDEST_CARD[cuda] for card in driver.cards):
         card = driver.cards[0]
         others = [m for m in MAJORS if card.capability >= OLDEST_CARD[m]]
-        instead = f"use packages for CUDA {others[0]}: {_replace(cuda, others[0])}" if others else "use --device cpu"
+        instead = (
+            f"use packages for CUDA {others[0]}: {_replace(cuda, others[0])}"
+            if others
+            else f"use {option('device', 'cpu')}"
+        )
         raise CudaUnavailable(f"{_too_old(card, f'CUDA {cuda}', OLDEST_CARD[cuda])}; {instead}")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from minidnn.backends.workspace import Space, Workspace
 from minidnn.errors import BadInput
 from minidnn.program import Algorithm, Op
+from minidnn.spoken import option
 
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
 FILLING = 1024  # blocks that keep all processors of the largest GPUs busy
@@ -37,7 +38,7 @@ class TooLarge(BadInput, ValueError):
             self.size,
             f"layer {op.layer}, {op.name}: a row, a plane or an axis of {shapes} has {self.size} elements, and the "
             f"cuda backend's kernels count {LARGEST} of them: shape the bottom so that they lie along more axes, or "
-            "use --device cpu",
+            f"use {option('device', 'cpu')}",
         )
 
 

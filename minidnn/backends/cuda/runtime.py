@@ -35,6 +35,7 @@ from minidnn.memory.execution.runtime import BoundCall, Call, Runtime, Timed
 from minidnn.memory.schedule import BY_HOST, STREAMS, Stream
 from minidnn.ranks.engine import RankLost
 from minidnn.sizes import text
+from minidnn.spoken import either, option
 
 SIDES = STREAMS[1:]  # all but compute
 COPIES: tuple[Stream, ...] = ("out", "in")
@@ -68,6 +69,10 @@ class Prepared:
     graph: int | None = None  # captured at the second launch
 
 
+def _no_graph() -> str:
+    return either("--no-graph", "open_device(..., graphs=False)")
+
+
 class Lost(KernelFailed):
     """CUDA has failed and does nothing more in this process, where `open_gpu` returns the same device again.
 
@@ -77,7 +82,7 @@ class Lost(KernelFailed):
     def __init__(self, why: object, advice: str = "") -> None:
         super().__init__(
             f"{why}; after this error CUDA does nothing more in this process, so the GPU is lost to it: start a new "
-            f"process (--no-graph and compute-sanitizer show where the error came from{advice})"
+            f"process ({_no_graph()} and compute-sanitizer show where the error came from{advice})"
         )
         self.why = str(why)
 
@@ -92,7 +97,7 @@ class CudaRuntime(Runtime):
         if arena > free:
             raise MemoryError(
                 f"the arena takes {arena} bytes ({text(arena)}), and {free} ({text(free)}) of the GPU are free: "
-                "close other programs that use it, or give a smaller --budget"
+                f"close other programs that use it, or give a smaller {option('budget')}"
             )
         self.arena = Bytes(api.allocate(arena), arena)
         try:
@@ -285,7 +290,7 @@ class CudaRuntime(Runtime):
         try:
             return self.api.end_capture(compute)
         except Exception as error:  # a call did something that a capture forbids, and said nothing
-            raise KernelFailed(f"cuda: the capture of a graph failed: {error}; --no-graph does without") from error
+            raise KernelFailed(f"cuda: the capture of a graph failed: {error}; {_no_graph()} does without") from error
 
     def attempt(self, call: Call) -> None:
         """Run a call once. Where steps are captured, also capture it: a call may fail in a capture alone."""

@@ -26,6 +26,7 @@ from minidnn.errors import BadInput, Failed
 from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.schedule import BLOCK
 from minidnn.sizes import text
+from minidnn.spoken import option
 from minidnn.visible import say_once
 
 PIECE = 16 * 2**20  # bytes of a request; a multiple of BLOCK
@@ -60,7 +61,7 @@ class DiskFile:
         self.folder, self.nbytes = folder, nbytes
         self._open()
         if self.kind in IN_MEMORY:
-            say_once(f"minidnn: --disk {folder} is a {self.kind}, which lies in this machine's memory")
+            say_once(f"minidnn: {option('disk', str(folder))} is a {self.kind}, which lies in this machine's memory")
 
     def _open(self) -> None:
         self._process = os.getpid()
@@ -70,11 +71,11 @@ class DiskFile:
             if not self.direct:
                 self._create(0)
                 what = "the file system has no direct I/O, so its cache takes memory that no budget counts"
-                say_once(f"minidnn: --disk {self.folder}: {what}")
+                say_once(f"minidnn: {self._named}: {what}")
         except OSError as error:
             if error.errno in FULL:
                 raise self._full(error) from None
-            raise NoDisk(f"--disk {self.folder}: cannot create a file there: {error.strerror}") from None
+            raise NoDisk(f"{self._named}: cannot create a file there: {error.strerror}") from None
 
     def _create(self, flags: int) -> bool:
         """Make the file and reserve its bytes. False: the file system has no direct I/O, which `flags` ask for."""
@@ -95,6 +96,10 @@ class DiskFile:
         return False
 
     @property
+    def _named(self) -> str:
+        return option("disk", str(self.folder))
+
+    @property
     def kind(self) -> str:
         return _file_system(self._file)
 
@@ -103,10 +108,11 @@ class DiskFile:
         with contextlib.suppress(OSError):
             result = os.statvfs(self.folder)
             free = text(result.f_bavail * result.f_frsize)
+        budgets = f"{option('host_budget')}, {option('budget')}"
         return NoDisk(
-            f"--disk {self.folder}: the plan needs {text(self.nbytes)} there, but {free} are free "
-            f"({error.strerror}): name a folder on another disk, keep more in memory (--host-budget, --budget), or "
-            "take a smaller batch"
+            f"{self._named}: the plan needs {text(self.nbytes)} there, but {free} are free "
+            f"({error.strerror}): name a folder on another disk, keep more in memory ({budgets}), or take a smaller "
+            "batch"
         )
 
     def write(self, source: np.ndarray, at: int, name: str) -> None:
@@ -131,7 +137,7 @@ class DiskFile:
                         raise OSError(errno.EIO, "nothing was moved")
                 except OSError as error:
                     raise DiskFailed(
-                        f"--disk {self.folder}: a {way} of {text(len(part) - done)} of {name} at offset "
+                        f"{self._named}: a {way} of {text(len(part) - done)} of {name} at offset "
                         f"{at + first + done} failed: {error.strerror}"
                     ) from error
                 done += moved

@@ -29,6 +29,7 @@ from minidnn.memory.schedule import Arrangement, Compute, Schedule, changed
 from minidnn.program import Op, Role, Tensor
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.shards import SHARD
+from minidnn.spoken import option
 
 
 class NotFinite(Failed, ArithmeticError):
@@ -319,7 +320,7 @@ class Machine:
             except DiskFailed as error:
                 raise StateLost(
                     f"{error}; this loses the weights from before the iteration, so no snapshot is written: continue "
-                    "from the last one (--resume latest)"
+                    f"from the last one ({option('resume', 'latest')})"
                 ) from error
 
     def _read_part(self, t: Tensor, part: slice, to: np.ndarray) -> None:

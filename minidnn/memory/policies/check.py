@@ -10,6 +10,7 @@ from minidnn.memory.effort import looking
 from minidnn.memory.policies import find
 from minidnn.memory.policies.names import AT, SEARCHING, base
 from minidnn.memory.policies.plan_file import SUFFIX
+from minidnn.spoken import option
 
 
 def check_policies(policies: Sequence[str], sizes: bool = False, whole: bool = False) -> None:
@@ -32,7 +33,7 @@ def looking_longer(policies: Sequence[str], effort: float | None) -> Iterator[No
     if effort is not None and not any(base(policy) in SEARCHING for policy in policies):
         some = " and ".join(sorted(SEARCHING))
         raise InvalidInput(
-            f"effort: {', '.join(policies)} makes its plan without a search; leave it out, or name {some}"
+            f"{option('effort')}: {', '.join(policies)} makes its plan without a search; leave it out, or name {some}"
         )
     with looking(effort):
         yield
@@ -41,4 +42,6 @@ def looking_longer(policies: Sequence[str], effort: float | None) -> Iterator[No
 def no_effort(effort: float | None, verb: str) -> None:
     """Raise InvalidInput if a verb that makes many plans is asked to look longer for one."""
     if effort is not None:
-        raise InvalidInput(f"effort: {verb} makes many plans, and searches longer for none of them; leave it out")
+        raise InvalidInput(
+            f"{option('effort')}: {verb} makes many plans, and searches longer for none of them; leave it out"
+        )

@@ -28,6 +28,7 @@ from minidnn.memory.plan import OffloadInterval, Plan, Point, Policy, Sharing, S
 from minidnn.memory.policies import plan_version_1
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program, SplitRegion, Tensor
+from minidnn.spoken import option
 
 SUFFIX = ".plan"
 VERSION = 2
@@ -238,7 +239,8 @@ def _differences(described: _Described, program: Program, version: int) -> Itera
     ops = {op.name: fingerprint(op, version) for op in program.ops}
     if fused := next((n for n in (*ops, *described.ops) if "+" in n and (n in ops) != (n in described.ops)), None):
         fuses, other = ("this device", "the plan's") if fused in ops else ("the plan's device", "this one")
-        yield f"{fuses} makes one op {fused} of several, {other} does not (plan for the same device, or --no-fusion)"
+        remedy = f"plan for the same device, or {option('no_fusion', True)}"
+        yield f"{fuses} makes one op {fused} of several, {other} does not ({remedy})"
     yield from (f"the net has no {name}" for name in described.ops if name not in ops)
     yield from (f"the plan has no {name}" for name in ops if name not in described.ops)
     for name, result in ops.items():
