@@ -15,7 +15,7 @@ from minidnn.report.look import Cells, Look
 from minidnn.report.markup import escape
 from minidnn.report.page import key
 from minidnn.report.page import page as framed
-from minidnn.report.table import plain
+from minidnn.report.table import plain, prose
 from minidnn.visible import say
 from minidnn_papers import SYSTEMS
 from minidnn_papers.charts import KEY, charts, drawn, svg
@@ -105,7 +105,7 @@ def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
         headings = ["case", "what", "paper", "ours", "off", *(["tried", "left"] if tried else []), "why"]
         plain(headings, lines, f"{SYSTEMS.get(system, system)}, {figure}", file)
         for reason, at in reasons.items():
-            say(f"  ({at}) {reason}", file=file)
+            prose(f"  ({at}) {reason}", file)
         say(file=file)
 
 
@@ -259,4 +259,4 @@ class Reproduced(Answer[Reproduction, ReproducedRow]):
         """Print a table for each figure, and how many have which verdict."""
         show(self.rows)
         show_verdicts(self.document["verdicts"])
-        say(f"{summary(self.rows)}. {self.notes}")
+        prose(f"{summary(self.rows)}. {self.notes}")

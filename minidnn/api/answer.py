@@ -16,7 +16,6 @@ from minidnn.report.html import tabled
 from minidnn.report.look import Cells, Look
 from minidnn.results import Document, Record
 from minidnn.version import __version__
-from minidnn.visible import say
 
 if TYPE_CHECKING:
     import pandas
@@ -100,7 +99,7 @@ class Answer(Sequence[R], Generic[D, R]):
         title = f"{self.title}. {self.notes}" if self.notes else self.title
         table.plain(*self.cells(), title, spare=self.look.spare)
         for sentence in self.remarks()[bool(self.notes) :]:
-            say(sentence)
+            table.prose(sentence)
 
     def picture(self) -> str:
         """The picture, as SVG. Raises NotImplementedError if there is none."""

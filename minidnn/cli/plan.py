@@ -98,6 +98,7 @@ def _show(args: argparse.Namespace, plans: Plans) -> None:
     from minidnn.backends import open_device
     from minidnn.report import policies as report
     from minidnn.report import refusal
+    from minidnn.report.table import prose
     from minidnn.training.card import beside_arena
 
     text = plans.document.refused
@@ -110,7 +111,7 @@ def _show(args: argparse.Namespace, plans: Plans) -> None:
         if r.refused is None and plans.document.peaks is None:
             report.show_peak(r.policy, r.schedule)
         if r.refused is None and r.policy in plans.rams:
-            say(f"{r.policy}: a run takes RAM of about {plans.rams[r.policy]}")
+            prose(f"{r.policy}: a run takes RAM of about {plans.rams[r.policy]}")
             if args.gpu is None and (refused := plans.rams[r.policy].refusal(r.policy)):
                 say(f"minidnn: a run here would be refused: {refused}", file=sys.stderr)
     if plans.document.pytorch:

@@ -8,7 +8,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.memory.policies.bibliography import paper
 from minidnn.report.bound import UNBOUND
-from minidnn.report.table import duration, long, plain, size
+from minidnn.report.table import duration, long, plain, prose, size
 from minidnn.visible import say
 
 HEADINGS = ("policy", "quickest", "within 5 %", "kept", "refused", "failed", "median over bound", "planning", "of")
@@ -19,18 +19,18 @@ Document = Mapping[str, Any]
 
 def show(document: Document, title: str, notes: str) -> None:
     """Print a table for each contest, the standings, who proposed what, and why planning failed."""
-    say(f"{title}. {notes}")
+    prose(f"{title}. {notes}")
     for contest in document["contests"]:
         say()
         for sentence in heads(contest):
-            say(sentence)
+            prose(sentence)
         rows = of(document, contest)
         if rows:
             plain(*matrix(rows), "")
     say()
     plain(*cells(document), "Overall: each cell is a net on a GPU within a budget", spare=SPARED)
     for sentence in sentences(document):
-        say(sentence)
+        prose(sentence)
 
 
 def of(document: Document, contest: Row) -> list[Row]:

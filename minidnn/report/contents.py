@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minidnn.report.table import plain, size
+from minidnn.report.table import plain, prose, size
 from minidnn.results.contents import Contents, SourceRow
 from minidnn.spoken import either
 from minidnn.visible import say
@@ -23,9 +23,9 @@ def show(document: Contents) -> None:
         if len(row.labels) > MOST:
             least, most = (f(result.samples for result in row.labels) for f in (min, max))
             has = either("--json has", "the rows have")
-            say(f"and {len(row.labels) - MOST} more labels; {least:,} to {most:,} samples each ({has} all)")
+            prose(f"and {len(row.labels) - MOST} more labels; {least:,} to {most:,} samples each ({has} all)")
         for problem in row.problems:
-            say(f"cannot be read: {problem}")
+            prose(f"cannot be read: {problem}")
         if row.unreadable > len(row.problems):
             say(f"and {row.unreadable - len(row.problems)} more")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn import sizes
-from minidnn.report.table import duration, plain
+from minidnn.report.table import duration, plain, prose
 from minidnn.visible import say
 
 Row = Mapping[str, Any]
@@ -24,11 +24,11 @@ def show_devices(devices: Sequence[Row]) -> None:
     for d in devices:
         if d["available"]:
             if d["found"]:
-                say(f"{d['name']}: {d['found']}")
+                prose(f"{d['name']}: {d['found']}")
             if d["beside_arena_bytes"] is not None:
                 taken = sizes.text(d["beside_arena_bytes"])
-                say(f"{d['name']}: {taken} are in use outside any arena (CUDA's context, cuDNN, other programs)")
-            say(f"{d['name']}: {beside(d['beside_compute'])}")
+                prose(f"{d['name']}: {taken} are in use outside any arena (CUDA's context, cuDNN, other programs)")
+            prose(f"{d['name']}: {beside(d['beside_compute'])}")
 
 
 def show_gpus(gpus: Sequence[Row]) -> None:
@@ -73,7 +73,7 @@ def show_link(row: Row) -> None:
     ]
     plain(["messages", "bytes of each", "measured", "fitted"], lines, f"{row['ranks']} ranks on {row['device']}")
     own = f" A rank copies its own part at {row['own_bandwidth'] / 1e9:.3g} GB/s." if row["own_bandwidth"] else ""
-    say(
+    prose(
         f"{row['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(row['message_seconds'])} for a message, "
         f"{duration(row['gap_seconds'])} for each further one. A second of messages costs concurrent compute "
         f"{row['net_drag']:.2f} s.{own}"
@@ -92,18 +92,18 @@ def show_card(row: Row) -> None:
         for r in row["rows"]
     ]
     plain(["number", "its profile", "measured"], lines, f"{row['device']}: {row['description']}")
-    say(f"profile: {row['file']}; use it with --gpu {row['file']}")
+    prose(f"profile: {row['file']}; use it with --gpu {row['file']}")
 
 
 def show_disk(row: Row) -> None:
     """Print the measurements of a disk."""
     how = "direct" if row["direct"] else "through the system's cache"
-    say(
+    prose(
         f"{row['path']} ({row['file_system'] or 'unknown'}, {sizes.text(row['free_bytes'])} free): writes "
         f"{row['write_bandwidth'] / 1e9:.2f} GB/s, reads {row['read_bandwidth'] / 1e9:.2f} GB/s, {how}; both at once "
         f"{row['write_bandwidth_beside'] / 1e9:.2f} and {row['read_bandwidth_beside'] / 1e9:.2f} GB/s"
     )
-    say(f"kept in {row['cache']}: plans with --disk on this file system use it")
+    prose(f"kept in {row['cache']}: plans with --disk on this file system use it")
 
 
 def _tera(flops: float | None) -> str:

@@ -11,7 +11,7 @@ from minidnn.measuring.spread import FEWEST, Spread
 from minidnn.memory.schedule import Schedule
 from minidnn.report.bound import UNBOUND
 from minidnn.report.draw import ROLES
-from minidnn.report.table import console_of, duration, left_out, plain, rate, size
+from minidnn.report.table import console_of, duration, left_out, plain, prose, rate, size
 from minidnn.results.counted import Counted, planned
 
 Row = Mapping[str, Any]
@@ -233,17 +233,17 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None, why: 
     for row, line in zip(rows, lines, strict=True):
         table.add_row(*(line[i] for i in kept), style=None if row["fits"] else "red")
     if title:
-        console.print(title, style="bold", soft_wrap=True)
+        prose(title, file, "bold")
     console.print(table)
     if without:
-        console.print(left_out(without), style="dim")
+        prose(left_out(without), file, "dim")
     for sentence in (*tiers(rows), *bounded(rows), *noise(rows), *equal(rows)):
-        console.print(sentence, soft_wrap=True)
+        prose(sentence, file)
     for row in rows:
         if why and row.get("why"):
-            console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
+            prose(f"refused: {row['why']}", file, "red")
     if any(row.get("why") for row in rows):
-        console.print(REFUSED, soft_wrap=True)
+        prose(REFUSED, file)
 
 
 def show_roles(peak: Row, role_bytes: Mapping[str, int]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn.report.devices import beside, rates
-from minidnn.report.table import duration, plain, size
-from minidnn.visible import say
+from minidnn.report.table import duration, plain, prose, size
 
 HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
 
@@ -29,7 +28,7 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], count: 
     ]
     plain(HEADINGS, lines, title)
     for why in document["refused_algorithms"].values():
-        say(f"refused, and not used: {why}")
-    say(beside(document["beside_compute"]))
+        prose(f"refused, and not used: {why}")
+    prose(beside(document["beside_compute"]))
     counted = f"{document['measured_now']} measured now, {count} kept in {document['cache']}"
-    say(f"copies out / in: {rates(document)}; {counted}")
+    prose(f"copies out / in: {rates(document)}; {counted}")

@@ -9,7 +9,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.report.bound import UNBOUND
 from minidnn.report.draw import ROLES
-from minidnn.report.table import console_of, duration, plain, rate, size
+from minidnn.report.table import console_of, duration, plain, prose, rate, size
 from minidnn.results.counted import PER_SECOND, Counted, planned
 from minidnn.visible import say
 
@@ -33,11 +33,11 @@ SPARED = ("host", *PER_SECOND)
 def show(answer: Row) -> None:
     """Print a refused policy's answer, made by jobs/remedies.py: its moment, the least bytes, and what fits."""
     if answer["worst"] is not None:
-        say(f"refused: {answer['why'].partition('; at ')[0]}.")
+        prose(f"refused: {answer['why'].partition('; at ')[0]}.")
         show_worst(answer["worst"], answer["limit_bytes"])
     if not answer["host"]:
         for sentence in _least(answer):
-            say(sentence)
+            prose(sentence)
         say()
     fits, vain = answer["remedies"], answer["in_vain"]
     if fits:
@@ -47,13 +47,13 @@ def show(answer: Row) -> None:
         plain(headings, [_line(t, samples) for t in fits], title, spare=SPARED)
         for t in fits:
             if t["note"]:
-                say(f"{t['options']}: {t['note']}.")
+                prose(f"{t['options']}: {t['note']}.")
     elif vain:
         say("None of the changes that were tried fits.")
     else:
         say("There is no change to try.")
     if vain:
-        say(f"Tried without success, the closest first: {', '.join(map(_failed, vain))}.")
+        prose(f"Tried without success, the closest first: {', '.join(map(_failed, vain))}.")
 
 
 def show_worst(worst: Row, limit: int) -> None:
@@ -62,7 +62,7 @@ def show_worst(worst: Row, limit: int) -> None:
     live = worst["live_bytes"]
     op = worst["op"] + (f" ({worst['place']})" if worst["place"] else "")
     where = f"{op}, op {worst['number']} of {worst['ops']} of {worst['program']}"
-    say(f"The worst moment, {where}: {sizes.text(live)} live.")
+    prose(f"The worst moment, {where}: {sizes.text(live)} live.")
     mark = round(BAR * limit / live) if limit < live else None
     if mark is not None:
         say(" " * (2 + mark) + f"│ {sizes.text(limit)} allowed")

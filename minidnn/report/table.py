@@ -94,10 +94,15 @@ def plain(
         table.add_row(*(line[i] for i in kept))
     console = console_of(file, at_least=taken())
     if title:
-        console.print(title, style="bold", soft_wrap=True)
+        prose(title, file, "bold")
     console.print(table)
     if without:
-        console.print(left_out(without), style="dim", soft_wrap=True)
+        prose(left_out(without), file, "dim")
+
+
+def prose(text: str, file: TextIO | None = None, style: str = "") -> None:
+    """Print sentences. On a terminal they are folded between words; a pipe or a file gets them on one line."""
+    console_of(file).print(text, style=style or None, soft_wrap=not (file or sys.stdout).isatty())
 
 
 def left_out(headings: Sequence[str]) -> str:

@@ -13,10 +13,9 @@ from minidnn.report.look import Cells, Look
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.search import multiples
-from minidnn.report.table import duration, long, plain, rate
+from minidnn.report.table import duration, long, plain, prose, rate
 from minidnn.report.table import size as bytes_of
 from minidnn.results.counted import Counted, planned
-from minidnn.visible import say
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
@@ -30,16 +29,16 @@ def show(document: Document, title: str, sentences: Sequence[str]) -> None:
     """Print the table, the sentences `says`, and why the smallest refused batch was refused."""
     plain(*cells(document), title, spare=SPARED)
     for sentence in sentences:
-        say(sentence)
+        prose(sentence)
     if document["scaling"]:
         scaling = _scaling(document)
         title = f"The best batch size, {document['best']}, on more or fewer ranks"
         plain(*ranks.cells(scaling), title, spare=ranks.SPARED)
         for sentence in ranks.sentences(scaling):
-            say(sentence)
+            prose(sentence)
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
-        say(f"Batch {refused['batch']} is refused: {refused['why']}")
+        prose(f"Batch {refused['batch']} is refused: {refused['why']}")
 
 
 def cells(document: Document) -> Cells:
