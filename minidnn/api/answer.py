@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
-from minidnn.report import raster, table
+from minidnn.report import answer_page, raster, table
 from minidnn.report.html import tabled
 from minidnn.report.look import Cells, Look
 from minidnn.results import Document, Record
@@ -32,7 +32,7 @@ def silent(text: str) -> None:
 class Answer(Sequence[R], Generic[D, R]):
     """The rows of a result, as a sequence. `document` is the whole result; docs/results.md explains its fields.
 
-    look:  how it is shown to people. Without a picture there are no .svg and .png files; without a page, no .html
+    look:  how it is shown to people. Without a picture there are no .svg and .png files
     notes: where its numbers come from, in sentences
     """
 
@@ -108,10 +108,20 @@ class Answer(Sequence[R], Generic[D, R]):
         return self.look.picture(self.document, self.title, self.notes)
 
     def page(self) -> str:
-        """The page, as HTML. Raises NotImplementedError if there is none."""
-        if self.look.page is None:
-            raise NotImplementedError
-        return self.look.page(self.document, self.title, self.notes, __version__)
+        """The page, as HTML: one of its own, or else the picture, the sentences and the table."""
+        if self.look.page is not None:
+            return self.look.page(self.document, self.title, self.notes, __version__)
+        drawn = "" if self.look.picture is None else self.look.picture(self.document, "", "")
+        said = self.remarks()[bool(self.notes) :]
+        return answer_page.page(self.title, self.notes, drawn, *self.cells(), said, __version__)
+
+    def _heading(self) -> str:
+        """The title, with what was asked for."""
+        return self.title
+
+    def brief(self) -> list[str]:
+        """What the answer comes to, in sentences, the most important first."""
+        return self.remarks()[bool(self.notes) :]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.title}; {len(self)} rows>"
@@ -126,13 +136,14 @@ class Answer(Sequence[R], Generic[D, R]):
     def suffixes(cls) -> list[str]:
         """The suffixes of files that `save` writes."""
         look = cls.look
-        return [*([".html"] if look.page else []), *([".svg", ".png"] if look.picture else []), ".csv", ".json"]
+        return [".html", *([".svg", ".png"] if look.picture else []), ".csv", ".json"]
 
     @classmethod
     def check(cls, path: str | Path, option: str = "") -> None:
         """Raise InvalidInput if `save` cannot write this file. Call it before a long run."""
         if problem := unwritable(Path(path), *cls.suffixes()):
-            raise InvalidInput(f"{option or 'save'} {path}: {problem}")
+            lacks = "it is drawn as a table alone: " if Path(path).suffix in raster.PICTURES else ""
+            raise InvalidInput(f"{option or 'save'} {path}: {lacks}{problem}")
         if Path(path).suffix == ".png":
             raster.library()
 

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn cards train.py:make --torch",
     )
     subject.arguments(parser, "host_budget", "format", "state", "facts", "torch", "json")
-    subject.report(parser, "the rows")
+    subject.report(parser, "a page (.html), the rows")
 
     parser.add_argument(
         "--gpus", type=names, metavar="A,B", help="only these GPUs, by any of their names (default: all)"

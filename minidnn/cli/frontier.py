@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points", type=positive, default=POINTS, metavar="N", help=f"number of budgets to try (default: {POINTS})"
     )
-    subject.report(parser, "a picture (.svg, .png), the rows")
+    subject.report(parser, "a page (.html), a picture (.svg, .png), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=positive, default=SECONDS, metavar="S",
         help=f"seconds per policy, after which no further size is tried (default: {SECONDS})",
     )  # fmt: skip
-    subject.report(parser, "the rows")
+    subject.report(parser, "a page (.html), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

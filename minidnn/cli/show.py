@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser)
     parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="the phase (default: TRAIN)")
     common(parser, "json")
-    subject.report(parser, "the rows")
+    subject.report(parser, "a page (.html), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

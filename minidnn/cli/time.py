@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="list each algorithm of each convolution pass, with its workspace and seconds, and mark the policy's "
         "choice; measure those that `minidnn profile` has not measured yet",
     )
-    subject.report(parser, "the rows")
+    subject.report(parser, "a page (.html), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

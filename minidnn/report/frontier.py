@@ -76,7 +76,7 @@ def picture(document: Row, title: str, note: str) -> str:
     }
     names = {(policy if lines[policy] else f"{policy} (above)"): colour for policy, colour in colours.items()}
     plot = Plot(
-        f"{title}: time of a step against its memory", note,
+        f"{title}: time of a step against its memory" if title else "", note,
         (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
         {"bound": "soft", **names},
     )  # fmt: skip

@@ -20,8 +20,8 @@ class Look:
     cells:     headings and lines of the table
     sentences: sentences below the table
     spare:     headings of columns that a narrow terminal lacks, the least useful first
-    picture:   (document, title, notes) -> SVG
-    page:      (document, title, notes, version) -> HTML
+    picture:   (document, title, notes) -> SVG; without a title it is part of a page
+    page:      (document, title, notes, version) -> HTML; None: that of any answer (answer_page.py)
     """
 
     cells: Callable[[Any], Cells]

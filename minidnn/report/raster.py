@@ -7,6 +7,7 @@ from typing import Any
 
 from minidnn.errors import InvalidInput
 
+PICTURES = (".svg", ".png")
 SCALE = 2  # pixels of the file for one of the picture
 
 

@@ -1,6 +1,7 @@
 """The functions do what the commands do, and their values come as rows, tables, pictures and files."""
 
 import csv
+import html
 import json
 import sys
 from types import SimpleNamespace
@@ -86,6 +87,17 @@ def test_a_notebook_shows_tables_and_pictures(net):
     assert len(repr(found.schedule("vdnn_all:m").plan)) < 80 and len(repr(found.results[0].arrangement)) < 80
 
 
+def test_every_answer_has_a_page_and_says_where_it_draws_nothing(net, tmp_path):
+    for answer, draws in ((minidnn.show(net), False), (minidnn.frontier(net, points=2, gpu="k40"), True)):
+        answer.save(tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        assert page.startswith("<!doctype html>") and ("<svg" in page) == draws
+        assert all(html.escape(cell) in page for line in answer.cells()[1] for cell in line)
+        assert page.count("<h1>") == 1 and all(
+            html.escape(sentence) in page for sentence in answer.look.sentences(answer.document)
+        )
+
+
 def test_show_counts_what_the_layers_have(net):
     found = minidnn.show(net)
     by = {row.layer: row for row in found}
@@ -121,7 +133,9 @@ def test_files_by_their_suffix(net, tmp_path):
     assert (tmp_path / "plan.html").read_text().startswith("<!doctype html>")
     with pytest.raises(InvalidInput, match=r"ends in \.html or \.svg or \.png or \.csv or \.json"):
         found.save(tmp_path / "plan.xlsx")
-    with pytest.raises(InvalidInput, match=r"save .*: expected a name that ends in \.csv or \.json"):
+    with pytest.raises(
+        InvalidInput, match=r"save .*: it is drawn as a table alone: expected a name that ends in \.html or"
+    ):
         minidnn.show(net).save(tmp_path / "net.svg")
 
 
@@ -159,7 +173,7 @@ def test_a_command_writes_the_same_files(folder, capsys):
     with open("layers.csv", newline="") as file:
         assert [row["layer"] for row in csv.DictReader(file)] == [row["layer"] for row in shown["rows"]]
     assert main(["show", "small.yaml", "--report", "layers.txt"]) == 2
-    assert "--report layers.txt: expected a name that ends in .csv or .json" in capsys.readouterr().err
+    assert "--report layers.txt: expected a name that ends in .html or .csv or .json" in capsys.readouterr().err
 
 
 def test_a_data_frame_takes_a_package(net, monkeypatch):

@@ -95,7 +95,7 @@ def test_a_table_json_and_a_picture(tmp_path, capsys, monkeypatch):
     ("more", "said"),
     [
         (["--points", "1"], "at least 2 budgets"),
-        (["--report", "x.html"], ".svg"),
+        (["--report", "x.txt"], ".svg"),
         (["--policies", "livenes"], "did you mean 'liveness'"),
     ],
 )
