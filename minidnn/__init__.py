@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time a name is import
     from minidnn.api.time import algorithms as algorithms
     from minidnn.api.time import time as time
     from minidnn.api.tune import tune as tune
+    from minidnn.api.tune_rate import tune_rate as tune_rate
     from minidnn.nets.define import L as L
     from minidnn.nets.net import Net as Net
     from minidnn.torch.modules import from_torch as from_torch
@@ -33,6 +34,7 @@ _EXPORTS = {
     "algorithms": "api.time", "board": "api.board", "cards": "api.cards", "compare": "api.compare",
     "frontier": "api.frontier", "plan": "api.plan", "scaling": "api.scaling",
     "from_torch": "torch.modules", "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
+    "tune_rate": "api.tune_rate",
 }  # fmt: skip
 
 

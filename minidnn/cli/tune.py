@@ -1,6 +1,7 @@
 """`minidnn tune MODEL --budget 12GB`: the minibatch of the highest throughput, and a learning rate to match.
 
-It is AccUDNN-style: of the paper's own tuner little is known (jobs/tune.py).
+It is AccUDNN-style: of the paper's own tuner little is known (jobs/tune.py). With --rate it looks for the learning rate
+itself, by a range test (training/rate_range.py).
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from typing import TYPE_CHECKING
 
 from minidnn.cli import subject
 from minidnn.cli.help import examples
-from minidnn.cli.values import counts, positive
-from minidnn.visible import say
+from minidnn.cli.options import Arguments
+from minidnn.cli.values import above_zero, counts, positive
+from minidnn.visible import say, status
 
 if TYPE_CHECKING:
     from minidnn.results.budgets import TuneRow
     from minidnn.results.counted import Counted
+
+# the options that need --rate, and those that exclude it
+OF_RATES = ("iterations", "lowest", "highest", "weights", "data")
+OF_BATCHES = ("grid", "samples", "measure", "gpu", "ranks", "link", "global_batch")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +31,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn tune resnet50 --gpu titan_x --budget 8GiB",
         "minidnn tune models/digits_solver.yaml --budget 32MiB --measure",
         "minidnn tune vgg16 --gpu k40 --ranks 4 --link 10GB,20us --samples 50000 --report vgg16.html",
+        "minidnn tune models/digits_solver.yaml --rate --report rates.html",
     )
     subject.arguments(
         parser, "policy_tuned", "budget", "host_budget", "device", "format", "state", "gpu", "ranks_several",
-        "facts", "json",
+        "facts", "seed", "json",
     )  # fmt: skip
     parser.add_argument(
         "--grid",
@@ -45,10 +52,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true",
         help="measure the ops at the batch sizes that were found, run them, and compare with the prediction",
     )  # fmt: skip
+    _rates(parser.add_argument_group("the learning rate"))
     subject.report(parser, "a page (.html), the curve alone as a picture (.svg, .png), the rows")
 
 
+def _rates(group: Arguments) -> None:
+    text = "find the learning rate instead: train on --device while the rate grows, and show where the loss falls"
+    group.add_argument("--rate", action="store_true", help=text)
+    text = "with --rate: iterations of the test (default: 200)"
+    group.add_argument("--iterations", type=positive, metavar="N", help=text)
+    group.add_argument("--lowest", type=above_zero, metavar="RATE", help="with --rate: the first one (default: 1e-6)")
+    group.add_argument("--highest", type=above_zero, metavar="RATE", help="with --rate: the last one (default: 10)")
+    text = "with --rate: begin with these weights, as `minidnn train --weights` does"
+    group.add_argument("--weights", metavar="FILE", help=text)
+    text = "with --rate: the samples of a net whose inputs are Input layers, as `minidnn train --data` has it"
+    group.add_argument("--data", metavar="SOURCE", help=text)
+
+
 def run(args: argparse.Namespace) -> int:
+    from minidnn.errors import InvalidInput
+
+    for name in OF_BATCHES if args.rate else OF_RATES:
+        if getattr(args, name) not in (None, False):
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInput(f"--rate takes no {flag}: leave it out" if args.rate else f"{flag} goes with --rate")
+    return _tune_rate(args) if args.rate else _tune_batch(args)
+
+
+def _tune_rate(args: argparse.Namespace) -> int:
+    from minidnn.api import tune_rate
+    from minidnn.training.rate_range import HIGHEST, ITERATIONS, LOWEST
+
+    subject.check_report(args, tune_rate.RateRange)
+    result = tune_rate.of(
+        subject.read(args), args.iterations or ITERATIONS, args.lowest or LOWEST, args.highest or HIGHEST, args.data,
+        args.weights, lambda text: None if args.json else status(text),
+    )  # fmt: skip
+    subject.deliver(args, result)
+    return 0  # also if no rate is found: that is a result, not a failure
+
+
+def _tune_batch(args: argparse.Namespace) -> int:
     from minidnn.api import tune
     from minidnn.results.counted import planned
 

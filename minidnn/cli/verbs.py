@@ -29,7 +29,7 @@ GROUPS = {
     },
     "The best use of a budget": {
         "search": "find the largest batch, size or depth that fits",
-        "tune": "find the batch size with the highest throughput, and a learning rate for it",
+        "tune": "find the batch size with the highest throughput, and a learning rate for it or by training",
     },
     "Research": {
         "board": "compare all memory policies on networks, GPUs and budgets, each with its gap to a lower bound",

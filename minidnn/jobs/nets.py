@@ -34,6 +34,12 @@ class Nets(NamedTuple):
         return ("TRAIN", "TEST") if self.tests else ("TRAIN",)
 
     @property
+    def made_up(self) -> bool:
+        """Whether the solver is no file's, but made up of fields for a net."""
+        p = self.solver
+        return p is not None and not any(p.has(n) for n in ("net", "net_param", "train_net", "train_net_param"))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of how the nets were read; each once."""
         return tuple(dict.fromkeys(note for net in (self.net, *self.tests) for note in net.notes))

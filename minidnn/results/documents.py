@@ -9,7 +9,7 @@ from minidnn.results.others import Conversion, Packing
 from minidnn.results.policies import Comparison, Plans, SavedPlan
 from minidnn.results.ranks import Scaling
 from minidnn.results.record import Document
-from minidnn.results.runs import Generated, Predictions, Testing, Training
+from minidnn.results.runs import Generated, Predictions, RateRange, Testing, Training
 from minidnn.results.summary import Summary
 from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, MeasuredCard, MeasuredLink, Profile
 
@@ -17,7 +17,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     str(model.model_fields["kind"].default): model
     for model in (
         Summary, Plans, SavedPlan, Comparison,
-        Cards, Frontier, Board, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredCard,
-        MeasuredLink, Training, Testing, Predictions, Generated, Contents, Conversion, Packing,
+        Cards, Frontier, Board, Search, Scaling, Tuning, RateRange, LayerTimes, AlgorithmTimes, Profile, Devices,
+        MeasuredCard, MeasuredLink, Training, Testing, Predictions, Generated, Contents, Conversion, Packing,
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs of a net: `train`, `test`, `predict`."""
+"""Runs of a net: `train`, `tune --rate`, `test`, `predict`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from minidnn.results.record import Document, Record
+from minidnn.results.record import Document, NetDocument, Record
 
 
 class StepRow(Record):
     """One step of training."""
 
     iteration: int
-    loss: float = Field(description="the loss of the step")
-    lr: float = Field(description="the learning rate of the step")
+    loss: float
+    lr: float
     debug: dict[str, Any] | None = Field(default=None, description="what `debug_info` shows of the step")
 
 
@@ -82,7 +82,7 @@ class Training(Document):
     device: str
     description: str
     format: str
-    seed: int = Field(description="the seed of weights, data order and dropout")
+    seed: int
     refusals: list[str] = Field(description="sentences on the algorithms that the device refused to run")
     best_test: BestTest | None = Field(
         default=None, description="the best test, by the output that keep_best names; null without one"
@@ -103,6 +103,34 @@ class Training(Document):
     beside_arena_bytes: int | None
     train_seconds: float = Field(description="seconds of all steps")
     samples_per_second: float | None
+
+
+class RateRow(Record):
+    """One step of a range test."""
+
+    iteration: int
+    lr: float
+    loss: float
+    smoothed_loss: float = Field(description="the loss there by its neighbours: the mean of running medians")
+
+
+class RateRange(NetDocument):
+    """`minidnn tune --rate`: the loss while the learning rate grows."""
+
+    kind: Literal["tune_rate"] = "tune_rate"
+    rows: list[RateRow]
+    policy: str
+    peak_bytes: int
+    seed: int
+    base_lr: float | None = Field(description="the solver's own rate; null of a net without a solver")
+    suggested_lr: float | None = Field(
+        description="the rate to train with, by which the smoothed loss has made four fifths of its fall; null if it "
+        "never falls"
+    )
+    least_loss_lr: float | None = Field(
+        description="the rate at which the smoothed loss is least; null if it never falls"
+    )
+    diverged_lr: float | None = Field(description="the rate at which training diverged; null if it did not")
 
 
 class Tested(Record):

@@ -99,6 +99,9 @@ WORDS = {
     "gap_seconds": "seconds between two messages that a rank sends in a row",
     # train, test, predict
     "iteration": "the iteration",
+    "loss": "the loss of the step",
+    "lr": "the learning rate of the step",
+    "seed": "the seed of weights, data order and dropout",
     "outputs": "the averages of the test net's outputs, by name",
     "path": "the file",
     "test_seconds": "seconds of the test",
