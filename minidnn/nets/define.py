@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.errors import near
 from minidnn.layers import LAYERS
 from minidnn.schema import message_of, present
+from minidnn.schema.elsewhere import no_type
 
 LOSSES = (
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
@@ -125,7 +125,7 @@ class Layers:
 
     def __getattr__(self, kind: str) -> Callable[..., Any]:
         if kind not in LAYERS:
-            raise AttributeError(f"there is no layer type {kind!r}{near(kind, LAYERS)}")
+            raise AttributeError(no_type(kind, LAYERS))
 
         def layer(*blobs: Any, **fields: Any) -> Any:
             writer = _writing.get()

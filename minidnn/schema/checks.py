@@ -21,6 +21,7 @@ from minidnn.errors import near
 from minidnn.schema.caffe import LayerParameter, NetParameter
 from minidnn.schema.common import NetState
 from minidnn.schema.document import Document, Path_
+from minidnn.schema.elsewhere import no_type
 from minidnn.schema.files import read
 from minidnn.schema.naming import one_name_each
 from minidnn.schema.refused import TYPES_NOT_DONE
@@ -257,10 +258,9 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     kind = data.get("type")
     known = isinstance(kind, str) and kind in types
     if isinstance(kind, str) and not known:
+        document.error((*at, "type"), no_type(kind, types))
         if kind in TYPES_NOT_DONE:
-            document.error((*at, "type"), f"minidnn has no layer {kind}: {TYPES_NOT_DONE[kind]}")
             return None
-        document.error((*at, "type"), f"there is no layer type {kind!r}{near(kind, types)}")
     own = {c.field_name: c.message for c in types.values() if getattr(c, "message", None)}
     own = {f: model for f, model in own.items() if f not in messages()}
     takes = _takes(types[kind]) if known else ()

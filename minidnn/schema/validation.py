@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from minidnn.errors import near
 from minidnn.schema.caffe import LayerParameter
 from minidnn.schema.document import Document, Path_, quote
+from minidnn.schema.elsewhere import near_field
 from minidnn.schema.refused import NOT_DONE
 from minidnn.schema.table import leaves
 from minidnn.spoken import option
@@ -88,12 +89,14 @@ _EXPECTED = {
 }
 
 
-def unknown_field(document: Document, path: Path_, message: str, field: str, fields: Iterable[str]) -> None:
+def unknown_field(document: Document, path: Path_, message: str, field: str, fields: Collection[str]) -> None:
     reason = NOT_DONE.get(message, {}).get(field)
     if document.dropped is not None:
         document.drop(path, reason or "")
         return
-    document.error(path, reason or f"there is no field {field!r}{near(field, fields)}{_of_a_fork(document)}", True)
+    document.error(
+        path, reason or f"there is no field {field!r}{near_field(field, fields)}{_of_a_fork(document)}", True
+    )
 
 
 def _of_a_fork(document: Document) -> str:

@@ -286,6 +286,8 @@ layer:
             ("type: ReLU, param: {lr_mlt: 1}", "param.lr_mlt: there is no field 'lr_mlt' (did you mean 'lr_mult'?)"),
             ("type: ReLU, include: {phase: train}", "expected 'TRAIN' or 'TEST', got 'train' (did you mean 'TRAIN'?)"),
             ("type: relu", "there is no layer type 'relu' (did you mean 'ReLU'?)"),
+            ("type: Conv2d", "there is no layer type 'Conv2d' (did you mean 'Convolution'?)"),
+            ("type: Dense", "there is no layer type 'Dense' (did you mean 'InnerProduct'?)"),
             ("type: ReLU, relu_param: {negative_slope: .inf}", "expected a finite number, got inf"),
             ("type: ReLU, propagate_down: [true, false]", "propagate_down: expected one per bottom, 1; got 2"),
             ("type: ReLU, loss_weight: [1, 1]", "loss_weight: expected at most one per top, 1; got 2"),
