@@ -31,6 +31,8 @@ from minidnn.schema import (
     several,
 )
 
+RATE = 0.01  # of a solver that is made up for a net, if nobody names one
+
 
 def understand(
     source: str | Path | SolverParameter | Net | Nets,
@@ -119,7 +121,7 @@ def _of_net(net: Net, fields: Mapping[str, Any], batch: int | None) -> Nets:
     """The nets of a net, whose solver has these fields; without fields it has none."""
     if not fields:
         return Nets(net)
-    document = Document(overruled({"base_lr": 0.01, "lr_policy": "fixed"}, fields), what="the solver")
+    document = Document(overruled({"base_lr": RATE, "lr_policy": "fixed"}, fields), what="the solver")
     p = _checked(document, fields)
     tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
     return Nets(_in_state(net, p.train_state), tests, p)

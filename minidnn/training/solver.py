@@ -25,7 +25,7 @@ from minidnn.jobs.job import Job
 from minidnn.jobs.keywords import SolverFields, apart
 from minidnn.jobs.nets import Nets
 from minidnn.jobs.setting import Setting
-from minidnn.jobs.solver_file import understand
+from minidnn.jobs.solver_file import RATE, understand
 from minidnn.jobs.unobeyed import unobeyed
 from minidnn.memory.execution.disk import DiskFailed
 from minidnn.memory.schedule import Arrangement
@@ -256,7 +256,8 @@ class Solver:
             self.parameters = until(self.parameters, epochs, self.epoch)
         p = self.parameters
         if not p.has("max_iter"):
-            raise InvalidInput("give max_iter or epochs: without either, training has no end")
+            say = either("--max-iter 1000 or --epochs 10", "solve(epochs=10), or Solver(..., max_iter=1000)")
+            raise InvalidInput(f"give max_iter or epochs: without either, training has no end; use {say}")
         if self.prefix and (p.snapshot or p.snapshot_after_train or self._keeping.goal):
             self._check_end()
         logged = self._logs.opened(self.iteration, columns(self.session), self.session.counted)
@@ -497,9 +498,14 @@ def _nets(
 ) -> tuple[Nets, list[str]]:
     """The nets of a solver with these fields, and what to note of unknown ones, if those are ignored."""
     dropped: list[str] = []
-    fields = {"base_lr": 0.01, **fields} if isinstance(solver, Net) else fields
-    nets = understand(solver, fields, batch, dropped if ignore_unknown else None, loss)
-    return nets, [*(f"ignored: {field}" for field in dropped), *nets.notes]
+    made_up = {"base_lr": RATE, **fields} if isinstance(solver, Net) else fields
+    nets = understand(solver, made_up, batch, dropped if ignore_unknown else None, loss)
+    notes = [*(f"ignored: {field}" for field in dropped), *nets.notes]
+    if not isinstance(solver, Nets) and nets.made_up and "base_lr" not in fields:
+        rate = either("--set base_lr=RATE", "base_lr=RATE")
+        finds = either("`minidnn tune FILE --rate`", "minidnn.tune_rate(net)")
+        notes.append(f"nobody names a learning rate, so it is {RATE}: {rate} says another, and {finds} finds one")
+    return nets, notes
 
 
 def _trainable(nets: Nets, source: object = "") -> SolverParameter:

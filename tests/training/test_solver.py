@@ -447,6 +447,21 @@ layer:
         with pytest.raises(InvalidFile, match=r"there is no field 'momentun' .did you mean 'momentum'"):
             minidnn.Solver(net, device="reference", data=arrays, momentun=0.9)
 
+    def test_a_rate_that_nobody_names_is_told_with_what_names_one(self, arrays):
+        net = minidnn.Net.from_text(self.TEXT)
+        with minidnn.Solver(net, device="reference", data=arrays) as solver:
+            (note,) = (note for note in solver.notes if "learning rate" in note)
+            assert "it is 0.01: base_lr=RATE says another, and minidnn.tune_rate(net) finds one" in note
+            with pytest.raises(InvalidInput, match=r"use solve\(epochs=10\), or Solver\(..., max_iter=1000\)"):
+                solver.solve()
+        with minidnn.Solver(net, device="reference", data=arrays, base_lr=0.1) as solver:
+            assert not any("learning rate" in note for note in solver.notes)
+
+    def test_a_net_s_file_is_told_the_keywords_of_its_solver(self, arrays, tmp_path):
+        (tmp_path / "net.yaml").write_text(self.TEXT)
+        with pytest.raises(InvalidInput, match=r"or solver fields \(base_lr=0.01, max_iter=100\)"):
+            minidnn.Solver(tmp_path / "net.yaml", device="reference", data=arrays)
+
     def test_without_a_prefix_there_are_no_snapshots(self, arrays, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         net = minidnn.Net.from_text(self.TEXT)
