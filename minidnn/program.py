@@ -253,6 +253,9 @@ class Program:
     parts: tuple[SplitRegion, ...] = ()
     held: tuple[Tensor, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<program {self.name}: {len(self.ops)} ops, {len(self.tensors)} tensors>"
+
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in order of first appearance; persistent ones first."""

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from minidnn.errors import InvalidInput
@@ -16,6 +17,7 @@ from minidnn.report.html import tabled
 from minidnn.report.look import Cells, Look
 from minidnn.results import Document, Record
 from minidnn.version import __version__
+from minidnn.visible import visible
 
 if TYPE_CHECKING:
     import pandas
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Document)
 R = TypeVar("R", bound=Record)
 Tell = Callable[[str], None]
+TOLD, WIDE = 3, 110  # lines below the title of a repr, and the characters of each
 
 
 def silent(text: str) -> None:
@@ -124,7 +127,12 @@ class Answer(Sequence[R], Generic[D, R]):
         return self.remarks()[bool(self.notes) :]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.title}; {len(self)} rows>"
+        """The title, and the first of `brief`: at most five lines."""
+        told, rows = self.brief(), f"{len(self)} row{'s' * (len(self) != 1)}"
+        lines = [f"{type(self).__name__}: {visible(self._heading())}; {rows}", *map(visible, told[:TOLD])]
+        lines += [f"and {len(told) - TOLD} more"] if len(told) > TOLD else []
+        text = "\n ".join(shorten(line, WIDE, placeholder=" …") for line in lines)
+        return f"<{text}>"
 
     def _repr_html_(self) -> str:
         """The table, and the picture if there is one, for a notebook."""

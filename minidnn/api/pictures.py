@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from minidnn import sizes
 from minidnn.api.answer import Answer
@@ -16,6 +16,7 @@ from minidnn.report.look import Look
 from minidnn.report.markup import placeless
 from minidnn.report.panel import Panel, panel
 from minidnn.report.step import Step
+from minidnn.report.table import duration
 from minidnn.results.policies import Comparison, Plans, PolicyRow
 from minidnn.version import __version__
 
@@ -74,8 +75,8 @@ class Pictured(Answer[D, PolicyRow]):
         """The notes of a picture."""
         return self.notes
 
-    def __repr__(self) -> str:
-        text: list[Any] = []
-        for r in self.rows:
-            text.append(f"{r.policy} {sizes.text(r.peak_bytes)}{'' if r.fits else ' (refused)'}")
-        return f"<{type(self).__name__}: {self._heading()}; {', '.join(text)}>"
+    def brief(self) -> list[str]:
+        return [
+            f"{r.policy}: {sizes.text(r.peak_bytes)}, {duration(r.step_seconds) if r.fits else 'refused'}"
+            for r in self.rows
+        ]

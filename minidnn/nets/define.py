@@ -140,6 +140,9 @@ class Layers:
     def __dir__(self) -> list[str]:
         return sorted(LAYERS)
 
+    def __repr__(self) -> str:
+        return f"<L, {len(LAYERS)} layer types, as in L.Convolution(x, num_output=9, kernel_size=3); dir(L) lists them>"
+
 
 L = Layers()
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from minidnn.errors import few
 from minidnn.formats import floating
 from minidnn.layers.base import PLACES, Layer, Parameter, ShapeError, Shapes, addressable
 from minidnn.layers.fillers import check_fill
@@ -63,7 +64,7 @@ class Blob:
         return f"{self.name}{list(self.tensor.shape)}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Graph:
     """The layers of a phase in the file's order, in which they can run."""
 
@@ -74,6 +75,22 @@ class Graph:
     format: str = "float32"  # the number format of inputs, from which those of the other activations follow
     place: str = ""  # where the net is written, for errors
     old: bool = False  # whether its file has layers in Caffe's old form, so that none of the present form may be added
+
+    def __repr__(self) -> str:
+        return f"<graph of {self.name or 'net'}, {self.phase}: {len(self.layers)} layers, {self.told}>"
+
+    @property
+    def told(self) -> str:
+        """How many numbers it learns, and its inputs, in words."""
+        learned = {
+            node.tensor_name(p): math.prod(p.shape)
+            for node in self.layers
+            for p in node.parameters
+            if p.learnable and not p.constant
+        }
+        inputs = [blob for node in self.layers if not node.bottoms for blob in node.tops]
+        shapes = [f"{blob.name} {'x'.join(map(str, blob.tensor.shape))}" for blob in inputs]
+        return f"{sum(learned.values()):,} parameters, inputs {few(shapes)}"
 
     @property
     def blobs(self) -> list[Blob]:

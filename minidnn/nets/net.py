@@ -22,7 +22,7 @@ from minidnn import notebook
 from minidnn.errors import InvalidInput
 from minidnn.formats import named
 from minidnn.layers import LAYERS
-from minidnn.layers.base import Shape
+from minidnn.layers.base import Shape, ShapeError
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows, of
 from minidnn.nets import dataless
@@ -147,7 +147,14 @@ class Net:
         return hash((self.name, tuple(layer.name for layer in self.layers)))
 
     def __repr__(self) -> str:
-        return f"<net {self.name!r}, {len(self.layers)} layers>"
+        """The net's layers, parameters and inputs; layers alone where its shapes are not known."""
+        from minidnn.data import DataError
+
+        text = f"net {self.name!r}: {len(self.layers)} layers"
+        try:
+            return f"<{text}, {self.graph('TRAIN').told}>"
+        except (InvalidFile, ShapeError, DataError):
+            return f"<{text}>"
 
     def _repr_html_(self) -> str:
         """The table of `minidnn show`, for notebooks."""

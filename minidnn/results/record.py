@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import shorten
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+LONGEST = 400  # characters of a repr
 VERSION: Literal[1] = 1  # of the documents; it grows when a field goes, or changes its meaning
 
 
@@ -27,6 +29,14 @@ class Record(BaseModel, Mapping[str, Any]):  # type: ignore[misc]  # BaseModel i
 
     def __len__(self) -> int:
         return len(type(self).model_fields)
+
+    def __repr__(self) -> str:
+        """The fields that are known, shortened; of lists and records how many values they have."""
+        told = []
+        for name, value in self.items():
+            several = isinstance(value, (list, tuple, Mapping))
+            told += [] if value is None else [f"{name}={f'<{len(value)}>' if several else repr(value)}"]
+        return f"{type(self).__name__}({shorten(', '.join(told), LONGEST, placeholder=' …')})"
 
     def plain(self) -> dict[str, Any]:
         """The values as JSON has them: dicts, lists, texts and numbers."""

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
 import numpy as np
 
-from minidnn.errors import BadInput, near
+from minidnn.errors import BadInput, few, near
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Tensor
+
+FEW = 4  # layers that a repr names
 
 
 class WeightsError(BadInput, ValueError):
@@ -48,6 +50,11 @@ class Parameters(Mapping[str, "Blobs"]):
         return {
             layer: [saved_name(self.names[f"{layer}/{blob}"]) for blob in blobs] for layer, blobs in self.shapes.items()
         }
+
+    def __repr__(self) -> str:
+        """The first layers, with the shapes of their blobs."""
+        layers = [f"{name} {blobs.told}" for name, blobs in self._layers.items()]
+        return f"<parameters of {len(layers)} layers: {few(layers, FEW)}>"
 
     def __getitem__(self, layer: str) -> Blobs:
         if layer not in self._layers:
@@ -154,6 +161,14 @@ class Blobs(MutableMapping[str, np.ndarray]):
         if values.shape != self._shapes[name]:
             raise WeightsError(f"{self._tensors[name].name} has shape {self._shapes[name]}, got {values.shape}")
         assign(self._machine, self._tensors[name], values)
+
+    @property
+    def told(self) -> str:
+        """The shape of each blob, in words."""
+        return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in self._shapes.items())
+
+    def __repr__(self) -> str:
+        return f"<blobs: {self.told}>"
 
     def __delitem__(self, key: str | int) -> None:
         raise TypeError("a layer's blobs cannot be removed")

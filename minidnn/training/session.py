@@ -36,6 +36,7 @@ from minidnn.programs.ranks import KEPT
 from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
 from minidnn.programs.spec import TrainSpec
 from minidnn.results.counted import Counted, counted
+from minidnn.sizes import text
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
@@ -155,6 +156,16 @@ class Session:
         updated = job.spec is not None
         others = [t for t in others if t.name not in kept]
         return [t for t in others if not (updated and (t.role is Role.PARAM_GRADIENT or t.name.endswith(KEPT)))]
+
+    def __repr__(self) -> str:
+        return f"<session of {self.net.name or 'net'}, {', '.join(self.programs)}: {self.place}>"
+
+    @property
+    def place(self) -> str:
+        """The device, the policy, and the bytes that it takes, in words."""
+        a = self.arrangement
+        closed = ", closed" if self._closed else ""
+        return f"{self.device.name}, {a.policy}, {text(a.arena)} on the device, {text(a.off_device)} off it{closed}"
 
     @property
     def refusals(self) -> list[str]:

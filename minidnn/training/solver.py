@@ -194,6 +194,15 @@ class Solver:
 
     # ---- what a user looks at
 
+    def __repr__(self) -> str:
+        """The net, how far it is trained and how, and where."""
+        p = self.parameters
+        end = f" of {p.max_iter}" if p.has("max_iter") else ""
+        loss = f", loss {self._losses[-1]:.4g}" if self._losses else ""
+        how = f"{p.type}, base_lr {p.base_lr:g}, batch {self.feeds['TRAIN'].batch}, seed {self.seed}"
+        far = f"iteration {self.iteration}{end}{loss}"
+        return f"<Solver of {self.net.name or 'net'}: {far}\n {how}\n {self.session.place}>"
+
     @property
     def arrangement(self) -> Arrangement:
         """The proved schedules of the programs, and the memory that they need."""

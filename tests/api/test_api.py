@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import re
 import sys
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -72,7 +73,7 @@ def test_a_net_of_python_and_a_budget_that_is_refused(net):
     told = found.explain()
     assert told is found.document.refused and told.limit_bytes == 20 * 1024 and told.remedies
     needs = sizes.text(found[0].peak_bytes)
-    assert repr(found) == f"<Plans: small, batch 4, in 20.0 KiB; baseline:m {needs} (refused)>"
+    assert repr(found) == f"<Plans: small, batch 4, in 20.0 KiB; 1 row\n baseline:m: {needs}, refused>"
     assert minidnn.plan(net, ["baseline:m", "best"], gpu="titan_x", budget="20KiB").explain() is None
 
 
@@ -85,6 +86,20 @@ def test_a_notebook_shows_tables_and_pictures(net):
     assert repr(found.schedule("vdnn_all:m")).startswith("<schedule of TRAIN: ")
     assert "Convolution" in net._repr_html_() and "4×8×12×12" in net._repr_html_()
     assert len(repr(found.schedule("vdnn_all:m").plan)) < 80 and len(repr(found.results[0].arrangement)) < 80
+
+
+def test_reprs_are_short_and_say_what_came_of_it(net):
+    plans = minidnn.plan(net, ["baseline:m", "vdnn_all:m", "liveness:m", "best", "l2l"], gpu="titan_x")
+    answers = [plans, minidnn.show(net), minidnn.time(net, gpu="k40"), minidnn.frontier(net, points=2, gpu="k40")]
+    others = [net, net.graph("TRAIN"), minidnn.L, plans.results[0].arrangement.schedules["TRAIN"].program]
+    for one in (*answers, *(a.document for a in answers), *(a[0] for a in answers), *others):
+        lines = repr(one).splitlines()
+        assert len(lines) <= 5 and len(repr(one)) < 450 and not re.search(r"object at 0x", repr(one))
+    title, *told, more = repr(plans).splitlines()
+    assert title == "<Plans: small, batch 4; 5 rows" and more == " and 2 more>"
+    assert told[0].startswith(" baseline:m: ") and told[0].endswith("s") and len(told) == 3
+    learned = sum(row.parameters for row in answers[1])
+    assert repr(net) == f"<net 'small': 6 layers, {learned:,} parameters, inputs data 4x3x12x12, label 4>"
 
 
 def test_every_answer_has_a_page_and_says_where_it_draws_nothing(net, tmp_path):

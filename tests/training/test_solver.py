@@ -462,6 +462,16 @@ layer:
         with pytest.raises(InvalidInput, match=r"or solver fields \(base_lr=0.01, max_iter=100\)"):
             minidnn.Solver(tmp_path / "net.yaml", device="reference", data=arrays)
 
+    def test_its_repr_says_how_far_it_is(self, arrays):
+        net = minidnn.Net.from_text(self.TEXT)
+        with minidnn.Solver(net, device="reference", data=arrays, max_iter=3, base_lr=0.1, seed=4) as solver:
+            solver.step(2)
+            first, how, where = repr(solver).splitlines()
+            assert re.fullmatch(r"<Solver of .*: iteration 2 of 3, loss [\d.]+", first)
+            assert how == " SGD, base_lr 0.1, batch 8, seed 4"
+            assert where.startswith(" reference, liveness, ") and where.endswith(" off it>")
+        assert repr(solver.session).endswith(" off it, closed>")
+
     def test_without_a_prefix_there_are_no_snapshots(self, arrays, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         net = minidnn.Net.from_text(self.TEXT)

@@ -51,6 +51,9 @@ class Trace:
     waits: tuple[Span, ...] = ()
     moments: tuple[tuple[int, float], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<trace of {len(self.spans)} instructions: {self.seconds:.3g} s, {self.stall_seconds:.3g} s stalled>"
+
     @property
     def average_bytes(self) -> int:
         """Live bytes averaged over the step's time."""
