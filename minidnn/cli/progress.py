@@ -61,7 +61,7 @@ class Lines:
     def _step(self, event: Step) -> Iterator[str]:
         samples = self.solver.session.counted("TRAIN")
         each = self.images * samples.each / self.seconds
-        speed = f"{self.steps / self.seconds:.4g} iter/s, {each:.4g} {samples.name}/s"
+        speed = f"{rate(self.steps / self.seconds)} iter/s, {rate(each)} {samples.name}/s"
         self.steps, self.images, self.seconds = 0, 0, 0.0
         yield from (f"    {what}: {value:.6g}" for what, value in event.debug.items())
         yield f"Iteration {event.iteration} ({speed}), loss = {event.smoothed:.6g}"
@@ -172,7 +172,7 @@ class Bar:
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}"), TextColumn("lr {task.fields[rate]}"),
             TextColumn(f"{{task.fields[speed]}} {self.samples.name}/s"), TextColumn("{task.fields[memory]}"),
-            TimeRemainingColumn(), console=Console(file=stream),
+            TimeRemainingColumn(), TextColumn("left"), console=Console(file=stream),
         )  # fmt: skip
         self.task = self.progress.add_task(
             self._epoch(), total=solver.parameters.max_iter, completed=solver.iteration, loss="-", rate="-", speed="-",
