@@ -136,7 +136,9 @@ class Answer(Sequence[R], Generic[D, R]):
 
     def _repr_html_(self) -> str:
         """The table, and the picture if there is one, for a notebook."""
-        return tabled(self.title, *self.cells(), self.remarks()) + (self.picture() if ".svg" in self.suffixes() else "")
+        return tabled(self._heading(), *self.cells(), self.remarks()) + (
+            self.picture() if ".svg" in self.suffixes() else ""
+        )
 
     # ---- as a file
 

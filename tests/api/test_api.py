@@ -80,6 +80,7 @@ def test_a_net_of_python_and_a_budget_that_is_refused(net):
 def test_a_notebook_shows_tables_and_pictures(net):
     found = minidnn.plan(net, ["baseline:m", "vdnn_all:m"], gpu="titan_x")
     html = found._repr_html_()
+    assert html.count("text-align:left") == 3 * html.count("<tr>") and html.count("text-align:right") > 9
     assert html.count("<tr>") == 3 and "vdnn_all:m" in html and "<script" not in html
     picture = ElementTree.fromstring(html[html.index("<svg") :])
     assert picture.tag.endswith("svg")
