@@ -79,7 +79,8 @@ def of(
     if step is not None:
         if budget is None or step >= budget:
             raise InvalidInput(
-                f"{option('step')}: needs a larger {option('budget')}, from which it is subtracted and to which it is added"
+                f"{option('step')}: needs a larger {option('budget')}, from which it is subtracted and to which it is "
+                "added"
             )
         budgets = [budget - step, budget, budget + step]
     try:

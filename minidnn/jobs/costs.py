@@ -67,7 +67,7 @@ def staged(costs: Costs, setting: Setting) -> Costs:
 
     Raises InvalidInput for peers of a device at hand."""
     if setting.peers and costs.origin in ("measured", "estimated"):
-        raise InvalidInput("a peer is simulated: name a card's profile, too (gpu, or --gpu NAME)")
+        raise InvalidInput(f"a peer is simulated: name a card's profile, too ({option('gpu', 'NAME')})")
     staging = setting.staging
     if staging is not None and staging.disk is not None and setting.disk is not None:
         staging = replace(staging, disk=disks.measured(staging.disk, setting.disk))

@@ -286,7 +286,7 @@ def _staging(ring: int | None, compress: bool, disk: Disk | None, on_demand: boo
     if on_demand and ring is not None:
         raise InvalidInput(
             f"{option('pin_on_demand')} pins as much as copies use at once, and "
-            f"{option('host_ring', sizes.text(ring))} at most: give one"
+            f"{option('host_ring')} {sizes.text(ring)} at most: give one"
         )
     if on_demand or ring is not None or disk is not None:
         return Staging(ring or 0, compress, disk=disk, on_demand=on_demand)
@@ -302,7 +302,9 @@ def _peers(given: str | Sequence[str] | None) -> tuple[Peer, ...]:
     for text in (given,) if isinstance(given, str) else given or ():
         name, _, size = text.rpartition(":")
         if not name:
-            raise InvalidInput(f"{option('peer', text)}: expected a link and the bytes behind it, such as nvlink4:40GiB")
+            raise InvalidInput(
+                f"{option('peer', text)}: expected a link and the bytes behind it, such as nvlink4:40GiB"
+            )
         link = network(name)
         if not isinstance(link, Link):
             raise InvalidInput(f"{option('peer', text)}: one link leads to a peer, not nodes of several")
@@ -323,7 +325,9 @@ def _placement(text: str | None) -> Heuristic | None:
     words = [_one_of("placement", word, known) for word in text.split(":")]
     fit, order = ([word for word in words if word in table] for table in (FITS, ORDERS))
     if len(fit) > 1 or len(order) > 1:
-        raise InvalidInput(f"{option('placement', text)}: one of {', '.join(FITS)}, and one order of {', '.join(ORDERS)}")
+        raise InvalidInput(
+            f"{option('placement', text)}: one of {', '.join(FITS)}, and one order of {', '.join(ORDERS)}"
+        )
     return Heuristic(next(iter(fit), "best"), TWO_ENDED in words, next(iter(order), "start"))
 
 

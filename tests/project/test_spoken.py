@@ -77,7 +77,10 @@ def test_an_option_is_a_flag_or_a_keyword(name, value, flag, keyword):
     ("keywords", "says"),
     [
         (dict(link="nvlink4"), "link: a link joins ranks: give their number (ranks=N)"),
-        (dict(compress=True), 'compress=True needs a ring: give its size, too (host_ring="64MiB")'),
+        (
+            dict(compress=True),
+            'compress=True needs pinned memory that is used again: give host_ring="64MiB", or pin_on_demand=True',
+        ),
         (dict(effort=1.0, ram="1GiB"), "with ram a policy plans several times; use budget and host_budget instead"),
         (dict(global_batch=6, ranks=4), "global_batch=6 does not divide among 4 ranks"),
     ],
