@@ -94,7 +94,7 @@ def test_the_line_that_a_refusal_names_imports_it_too(folder, capsys):
 
 def test_all_verbs_that_read_nets_have_it():
     without = {verb for verb in VERBS if "--import" not in option_names(verb)}
-    assert without == {"pack", "reproduce", "devices", "completion"}
+    assert without == {"demo", "pack", "reproduce", "devices", "completion"}
 
 
 def option_names(verb):

@@ -222,7 +222,7 @@ def test_other_filters_are_refused_unless_the_user_imports_their_package(path, m
     write(path, compression="gzip", **CHUNKS)
     monkeypatch.delitem(hdf5_file._FILTERS, 1)
     monkeypatch.setattr(hdf5_file, "_CHECKED", {})
-    refused(path, r"data: packed by the filter 1 \(deflate\); read are shuffle, .*or give --import hdf5plugin")
+    refused(path, r"data: packed by the filter 1 \(deflate\); read are shuffle, .*or import hdf5plugin")
     monkeypatch.setitem(sys.modules, "hdf5plugin", os)
     assert np.array_equal(content(path)[0], X)
 

@@ -129,7 +129,7 @@ def test_the_most_tokens_that_fit():
     )
     with pytest.raises(BadInput, match="no layer of LeNet gives tokens"):
         minidnn.search("lenet", max="tokens", gpu="k40")
-    with pytest.raises(BadInput, match="leave out --seq"):
+    with pytest.raises(BadInput, match="leave out seq"):
         minidnn.search("gpt2", max="tokens", gpu="k40", seq=8)
 
 

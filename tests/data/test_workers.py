@@ -233,7 +233,7 @@ class TestSilence:
     @pytest.mark.parametrize("fault", [lambda: time.sleep(1000), lambda: os.kill(os.getpid(), signal.SIGSTOP)])
     def test_one_that_hangs_is_named_with_its_sample_and_the_seconds(self, fault):
         why = "it was suspended, or waited for something"
-        remedy = "--worker-limit 0.8 waits longer, and --workers 0 uses no processes"
+        remedy = "worker_limit=0.8 waits longer, and workers=0 uses no processes"
         said = rf"\(pid \d+\) did not answer for 0\.4 s, while it made coded: sample 7 \(7\.coded\): {why}; {remedy}"
         with self.opened(Faulty(fault)) as found:
             self.refused(found, said)

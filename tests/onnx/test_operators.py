@@ -300,7 +300,7 @@ def test_outputs_that_nobody_reads_do_not_count():
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (model("Add", [(2, 3, 3)], [numbers(3)], opset=6, broadcast=1, axis=1), "no meaning of axis = 1"),
+        (model("Add", [(2, 3, 3)], [numbers(3)], opset=6, broadcast=1, axis=1), "does not know axis = 1"),
         (model("BatchNormalization", [(2, 3, 4, 4)], [numbers(3)] * 4, opset=6, is_test=1, spatial=0), "spatial = 0"),
         (model("Resize", [(1, 1, 8, 8)], [None, None, ints(1, 1, 4, 4)], mode="linear", antialias=1), "antialias = 1"),
         (model("Conv", [X], [numbers(4, 3, 3, 3)], kernel_shape=[2, 2]), "kernel_shape is [2, 2]"),
@@ -325,7 +325,7 @@ def test_outputs_that_nobody_reads_do_not_count():
         (lstm(direction="reverse"), "its direction is 'reverse'"),
         (lstm(bias=False, direction="bidirectional"), "its direction is 'bidirectional'"),
         (lstm(layout=1), "its layout is 1"),
-        (lstm(clip=1.0), "no clip"),
+        (lstm(clip=1.0), "neither clip"),
         (lstm(activations=["Sigmoid", "Relu", "Tanh"]), "its activations are ['sigmoid', 'relu', 'tanh']"),
         (lstm([ints(5, 3, 5).astype(np.int32)]), "its sequence_lens are [5, 3, 5], and minidnn's layers take all 5"),
         (lstm([None, None, None, numbers(1, 6)]), "it has peepholes"),

@@ -300,7 +300,7 @@ def test_no_plan(plans):
     said = str(error.value)
     for words in (
         "layer conv1", "conv1.convolution.backward_filter", "x 2x6x9x10, w 8x3x5x3, y 2x8x4x6", "group 2", "A card",
-        "cuDNN 9.0.0", "compute capability 8.0", "allow more workspace", "--device cpu",
+        "cuDNN 9.0.0", "compute capability 8.0", "allow more workspace", 'device="cpu"',
     ):  # fmt: skip
         assert words in said
     assert ("cuDNN says: no engine)" in said) == (not plans)

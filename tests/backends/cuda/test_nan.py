@@ -86,7 +86,7 @@ def test_those_that_hide_it_are_left_out():
 def test_where_all_hide_it_nothing_is_fused():
     device, op = device_of("eng0", "eng1"), convolution()
     assert not device.fuses(op)
-    with pytest.raises(NoPlan, match=r"conv1\+relu1\.forward.*make 0 of NaN.*--no-fusion"):
+    with pytest.raises(NoPlan, match=r"conv1\+relu1\.forward.*make 0 of NaN.*fuse=False"):
         device.recipes(op)
     assert device.fuses(replace(op, kind="relu.backward_bias")), "ours keep it"
 
@@ -138,7 +138,7 @@ def test_what_fails_on_the_gpu_is_no_reason_to_go_on():
         raise RuntimeError("cudaErrorIllegalAddress")
 
     device.cudnn.execute = execute
-    with pytest.raises(KernelFailed, match=r"conv1\+relu1.*image of NaN.*IllegalAddress.*--no-fusion"):
+    with pytest.raises(KernelFailed, match=r"conv1\+relu1.*image of NaN.*IllegalAddress.*fuse=False"):
         device.fuses(convolution())
 
 

@@ -125,7 +125,7 @@ def test_a_session_plans_anew_where_what_is_left_needs_more_workspace():
 
 
 def test_where_none_is_left_the_layer_is_named_and_what_would_work():
-    with pytest.raises(NoPlan, match=rf"layer conv1, conv1\.forward: cuDNN refused .*{QUOTED}.*--device cpu"):
+    with pytest.raises(NoPlan, match=rf'layer conv1, conv1\.forward: cuDNN refused .*{QUOTED}.*device="cpu"'):
         Session(load(LENET), None, ("TRAIN",), device=faulty(of_conv1), policy="liveness:p")
 
 
@@ -135,12 +135,12 @@ def test_a_broken_gpu_ends_the_load():
         machine("lenet", device, "liveness:p")
     assert str(raised.value).count(LOST) == 1
     assert str(raised.value).startswith("conv1.forward [eng1_k0=1] on cuda: cudaErrorIllegalAddress; after")
-    assert "--avoid eng1_k0=1 does without this plan" in str(raised.value)
+    assert 'avoid="eng1_k0=1" does without this plan' in str(raised.value)
     assert list(device.refused.values()) == ["conv1.forward [eng1_k0=1] on cuda: cudaErrorIllegalAddress"]
 
 
 def test_a_plan_that_breaks_the_gpu_on_an_image_of_nan_is_named():
-    with pytest.raises(Lost, match=rf"ip1\+relu1.* eng1_k0=1 could not be tried on .*; --avoid eng1_k0=1 or .*{LOST}"):
+    with pytest.raises(Lost, match=rf'ip1\+relu1.* eng1_k0=1 could not be tried on .*; avoid="eng1_k0=1" or .*{LOST}'):
         machine("lenet", faulty(first, "broken"), "liveness:p")
 
 

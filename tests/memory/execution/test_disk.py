@@ -76,12 +76,12 @@ def test_a_disk_without_room_is_refused_with_the_numbers(number, tmp_path, monke
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(NoDisk, match=r"the plan needs 16.0 KiB there, .* free \(.*--host-budget"):
+    with pytest.raises(NoDisk, match=r"the plan needs 16.0 KiB there, .* free \(.*host_budget"):
         DiskFile(tmp_path, 4 * BLOCK)
 
 
 def test_a_folder_that_cannot_be_written_is_refused():
-    with pytest.raises(NoDisk, match="/proc: cannot create a file there"):
+    with pytest.raises(NoDisk, match='/proc": cannot create a file there'):
         DiskFile(Path("/proc"), BLOCK)
 
 

@@ -151,7 +151,7 @@ def test_an_effort_is_a_number_of_seconds(effort):
             "effort: vdnn_all makes its plan without a search.*best",
         ),
         (lambda: minidnn.plan(NET, gpu="k40", effort=1), "effort: liveness makes its plan without a search"),
-        (lambda: minidnn.plan(NET, "best", ram="1GiB", effort=1), "effort: with --ram a policy plans several times"),
+        (lambda: minidnn.plan(NET, "best", ram="1GiB", effort=1), "effort: with ram a policy plans several times"),
         (lambda: minidnn.frontier(NET, gpu="k40", effort=1), "effort: frontier makes many plans"),
         (lambda: minidnn.cards(NET, effort=1), "effort: cards makes many plans"),
         (
