@@ -546,7 +546,7 @@ def test_a_machine_whose_memory_grows_as_it_is_used_refuses_no_net(monkeypatch):
     with measure.Loaded(device, net, "vdnn_all:m", estimate(device)) as loaded:
         assert len(loaded.losses) == measure.WARM
     with pytest.raises(
-        RamError, match=r"this machine, or its container, has 100 MiB; .* give the real limit with --ram"
+        RamError, match=r"this machine, or its container, has 100 MiB; .* give the real limit: ram=SIZE"
     ):
         Session(net, TRAIN, ("TRAIN",), device=device, policy="vdnn_all:m")
 

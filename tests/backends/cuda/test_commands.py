@@ -11,6 +11,7 @@ from minidnn.backends.cuda import packages
 from minidnn.cli.exit_codes import exit_code, message
 from minidnn.cli.main import main
 from minidnn.measuring import link
+from minidnn.spoken import on_command_line
 from tests.support.cuda import host
 from tests.support.cuda.fake import fake_device
 from tests.support.paths import MODELS
@@ -21,11 +22,12 @@ DIGITS, LENET = str(MODELS / "digits_solver.yaml"), str(MODELS / "digits_lenet.y
 
 @pytest.fixture
 def without():
-    """What the driver's absence is called."""
-    try:
-        packages.find_driver()
-    except packages.CudaUnavailable as error:
-        return str(error)
+    """What the driver's absence is called on the command line."""
+    with on_command_line():
+        try:
+            packages.find_driver()
+        except packages.CudaUnavailable as error:
+            return str(error)
     pytest.skip("this machine has a GPU")
 
 

@@ -79,7 +79,7 @@ def ask(driver=None, state="", versions=None, folders=None, gpu=True, path=None,
 @no_driver
 def test_no_driver():
     said = ask()
-    assert "no NVIDIA driver" in said and "--gpus all" in said and "--device cpu" in said
+    assert "no NVIDIA driver" in said and "--gpus all" in said and 'device="cpu"' in said
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_a_driver_without_a_gpu(driver, state, environment, words):
         ("0,12040,1,90", CUPY13, ["too old", "CUDA 12.4", "driver 580", "pip install 'minidnn[cuda12]'"]),
         ("0,11080,1,80", CUPY12, ["too old", "CUDA 11.8", "driver 525"]),
         ("0,13000,1,70", CUPY13, ["Fake card 0", "capability 7.0", "7.5", "pip install 'minidnn[cuda12]'"]),
-        ("0,12040,1,35", CUPY12, ["capability 3.5", "--device cpu"]),
+        ("0,12040,1,35", CUPY12, ["capability 3.5", 'device="cpu"']),
         # versions
         ("", {"cupy-cuda13x": "13.6.0"}, ["CuPy 13.6.0", "version 14", "pip install 'minidnn[cuda13]'"]),
         ("", {**CUPY13, **CUPY12}, ["cupy-cuda13x and cupy-cuda12x", "pip uninstall cupy-cuda13x cupy-cuda12x"]),
