@@ -39,31 +39,46 @@ def _solution(problem: Problem, offset: np.ndarray, order: str, best_fit: bool) 
     return Solution(offset, height, f"{order}/{'best' if best_fit else 'first'}_fit")
 
 
+class Placed:
+    """The buffers of a problem that have a place."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.count = problem, 0
+        self.where = np.zeros(len(problem), np.int64)  # offsets, by buffer
+        self._sorted = np.zeros((4, len(problem)), np.int64)  # lo, hi, offset and end of each, by offset
+
+    def beside(self, buffer: int) -> tuple[np.ndarray, np.ndarray]:
+        """The offsets of those that are alive with the buffer, and the ends of what lies below each gap between them:
+        0, and then the highest end so far."""
+        lo, hi, offset, end = self._sorted[:, : self.count]
+        alive = np.flatnonzero((lo < self.problem.hi[buffer]) & (hi > self.problem.lo[buffer]))
+        return offset[alive], np.concatenate(([0], np.maximum.accumulate(end[alive])))
+
+    def add(self, buffer: int, at: int) -> None:
+        """Give the buffer its place."""
+        problem, row, count = self.problem, self._sorted, self.count
+        self.where[buffer] = at
+        i = int(np.searchsorted(row[2, :count], at))
+        row[:, i + 1 : count + 1] = row[:, i:count]
+        row[:, i] = problem.lo[buffer], problem.hi[buffer], at, at + problem.size[buffer]
+        self.count += 1
+
+
 def offline(problem: Problem, order: str, best_fit: bool) -> np.ndarray:
     """Offsets, int64 (buffers,): buffers are placed in this order, whatever their times."""
-    n = len(problem)
-    lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of the placed buffers, sorted by offset
-    where = np.zeros(n, np.int64)
-    for count, b in enumerate(np.lexsort(ORDERS[order](problem)).tolist()):
-        first, end, size = int(problem.lo[b]), int(problem.hi[b]), int(problem.size[b])
-        alive = np.flatnonzero((lo[:count] < end) & (hi[:count] > first))
-        starts = off[alive]
-        ends = np.maximum.accumulate(top[alive]) if len(alive) else top[:0]
-        below = np.concatenate(([0], ends))  # candidate offsets: 0, and the end of each neighbour
+    placed = Placed(problem)
+    for b in np.lexsort(ORDERS[order](problem)).tolist():
+        starts, below = placed.beside(b)  # candidate offsets: 0, and the end of each neighbour
         gaps = starts - below[:-1]
-        fits = np.flatnonzero(gaps >= size)
+        fits = np.flatnonzero(gaps >= problem.size[b])
         if not len(fits):
             at = int(below[-1])
         elif best_fit:
             at = int(below[fits[np.argmin(gaps[fits])]])
         else:
             at = int(below[fits[0]])
-        where[b] = at
-        i = int(np.searchsorted(off[:count], at))
-        for array, value in ((lo, first), (hi, end), (off, at), (top, at + size)):
-            array[i + 1 : count + 1] = array[i:count]
-            array[i] = value
-    return where
+        placed.add(b, at)
+    return placed.where
 
 
 def online(problem: Problem, best_fit: bool) -> np.ndarray:

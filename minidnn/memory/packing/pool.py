@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from minidnn.costs import Heuristic
-from minidnn.memory.packing.greedy import ORDERS
+from minidnn.memory.packing.greedy import ORDERS, Placed
 from minidnn.memory.packing.problem import Problem, Solution
 
 # fit -> the index of the gap to use. `sizes` are the bytes of the gaps that are large enough, in order from the end of
@@ -61,14 +61,11 @@ def _grown(problem: Problem, by: Heuristic, lasting: np.ndarray, grain: int) -> 
 def _placed(problem: Problem, by: Heuristic, lasting: np.ndarray, pool: int) -> np.ndarray | int:
     """Offsets, int64 (buffers,); or the bytes by which the largest gap is too small for the first buffer that finds no
     place in a pool of `pool` bytes."""
-    n, fit = len(problem), FITS[by.fit]
-    lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of placed buffers, sorted by offset
-    where = np.zeros(n, np.int64)
-    for count, b in enumerate(np.lexsort(ORDERS[by.order](problem)).tolist()):
-        first, end, size = int(problem.lo[b]), int(problem.hi[b]), int(problem.size[b])
-        alive = np.flatnonzero((lo[:count] < end) & (hi[:count] > first))
-        starts = np.concatenate(([0], np.maximum.accumulate(top[alive]))) if len(alive) else np.zeros(1, np.int64)
-        gaps = np.concatenate((off[alive], [pool])) - starts
+    placed, fit = Placed(problem), FITS[by.fit]
+    for b in np.lexsort(ORDERS[by.order](problem)).tolist():
+        size = int(problem.size[b])
+        offsets, starts = placed.beside(b)
+        gaps = np.concatenate((offsets, [pool])) - starts
         fits = np.flatnonzero(gaps >= size)
         if not len(fits):
             return size - int(gaps.max())
@@ -77,9 +74,5 @@ def _placed(problem: Problem, by: Heuristic, lasting: np.ndarray, pool: int) -> 
             at = int(starts[gap] + gaps[gap] - size)
         else:
             at = int(starts[fits[fit(gaps[fits])]])
-        where[b] = at
-        i = int(np.searchsorted(off[:count], at))
-        for array, value in ((lo, first), (hi, end), (off, at), (top, at + size)):
-            array[i + 1 : count + 1] = array[i:count]
-            array[i] = value
-    return where
+        placed.add(b, at)
+    return placed.where
