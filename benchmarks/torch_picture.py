@@ -37,7 +37,7 @@ Point = tuple[float, float]
 
 
 def _document() -> Row:
-    """What was saved on a machine of this type."""
+    """The document that an earlier run saved on a machine of this type."""
     m = machine.described()
     path = RESULTS / f"torch-rivals-{machine.slug(m['cpu'])}-{m['cores']}.json"
     found: Row = json.loads(path.read_text()) if path.exists() else {"rows": []}
