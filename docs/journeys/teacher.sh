@@ -4,7 +4,7 @@ set -euo pipefail
 mkdir -p out/lesson
 
 echo "== 1. Which tensors are live at the peak? Students add up the column."
-minidnn plan models/digits_lenet.yaml --gpu titan_x --policy liveness:m | sed -n '/most bytes live/,/^liveness:m: RAM/p' | sed '$d'
+minidnn plan models/digits_lenet.yaml --gpu titan_x --policy liveness:m | sed -n '/live bytes peak/,/^liveness:m: a run takes RAM/p' | sed '$d'
 
 echo "== 2. An offload interval of one map, instruction by instruction."
 minidnn plan models/digits_lenet.yaml --gpu titan_x --policy vdnn_conv:m --listing | grep -w "relu1_1.y\|relu1_1.y#1"
