@@ -53,8 +53,9 @@ def draw(path: Path) -> None:
     """Write the picture of the saved rows."""
     found = _document()
     with replacing(path) as file:
-        cpu = found["machine"]["cpu"]
-        file.write(picture(found["rows"], f"{cpu}, {found['threads']} thread, PyTorch {found['torch']}"))
+        threads = found["threads"]
+        used = f"{found['machine']['cpu']}, {threads} thread{'s' * (threads > 1)}, PyTorch {found['torch']}"
+        file.write(picture(found["rows"], used))
 
 
 def picture(rows: Sequence[Row], note: str) -> str:

@@ -63,7 +63,7 @@ WAYS = (
     "eager", "checkpoint", "save_on_cpu", "save_on_host", *(f"aot:{s}" for s in SHARES),
     *(f"inductor:{s}" for s in SHARES), *(f"best:{part}" for part in (80, 60, 45, 36, 30, 15)), "bound",
 )  # fmt: skip
-PARTS = range(100, 4, -5)  # percents at which the bound is computed
+PART = 5  # percents from one budget at which the bound is computed to the next
 BACKENDS = {"aot": "aot_eager_decomp_partition", "inductor": "inductor"}
 LIMIT = 900  # seconds of one way
 HEADINGS = "net", "way", "MiB", "of eager's", "a step", "of eager's", "before the first step", "bits"
@@ -181,10 +181,18 @@ def bound(net: str) -> Row:
     program, costs = planned.capture.program, here(planned.capture)
     own = nbytes(program.persistent)
     most = planned.schedule.arena - own
-    edge = [(share * most // 100, bound_at(program, costs, own + share * most // 100, None, ())) for share in PARTS]
     free = bound_at(program, costs, ENDLESS, None, ())
     assert free is not None
-    found = [(size, limit.seconds / free.seconds) for size, limit in edge if limit is not None]
+    found: list[tuple[int, float]] = []
+    share, step = 100, PART
+    while step:
+        size = share * most // 100
+        limit = bound_at(program, costs, own + size, None, ()) if share > 0 else None
+        if limit is None:  # too few bytes: one percent at a time from the last that were enough
+            share, step = share + step, step // PART
+        else:
+            found.append((size, limit.seconds / free.seconds))
+        share -= step
     return {"net": net, "way": "bound", "edge": found}
 
 
