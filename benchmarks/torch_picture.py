@@ -136,4 +136,4 @@ def _floor(
     yield f'<path d="M{WIDTH - RIGHT} {y(edge[0][1]):.1f}L{line}" {dashed}/>'
     beyond = f'x="{LEFT}" y="{bottom - HEIGHT}" width="{last - LEFT:.1f}" height="{HEIGHT}"'
     yield f'<rect {beyond} fill="var(--soft)" fill-opacity="0.18"/>'
-    yield f'<text class="soft" x="{LEFT + 10}" y="{bottom - 12}">too few bytes</text>'
+    yield f'<text class="soft" x="{LEFT + 10}" y="{bottom - 12}">too few</text>'
