@@ -32,7 +32,7 @@ def ours(device: CpuDevice, e: Example, table) -> Algorithm:
     return found.algorithm
 
 
-PRODUCTS = [  # n, inputs, outputs: few rows and many, ends of panels, more than one block of each
+PRODUCTS = [  # n, inputs, outputs: few rows and many, ends of panels, more than one block, deep
     (1, 1, 1),
     (1, 70, 3),
     (4, 33, 9),
@@ -46,6 +46,9 @@ PRODUCTS = [  # n, inputs, outputs: few rows and many, ends of panels, more than
     (150, 37, 300),
     (300, 1100, 9),
     (200, 600, 41),
+    (1030, 7, 5),
+    (1700, 40, 12),
+    (2100, 33, 70),
 ]
 
 

@@ -51,6 +51,7 @@ def products(m: Maker) -> Iterator[Example]:
         ((1, 64), (32, 64)),
         ((17, 3, 1, 1), (5, 3, 1, 1)),
         ((32, 64, 4, 4), (300, 64, 4, 4)),
+        ((1030, 9), (21, 9)),
     ]:
         n, o = x_shape[0], w_shape[0]
         x, w, b, dy = m.normal(*x_shape), m.normal(*w_shape), m.normal(o), m.normal(n, o)

@@ -66,6 +66,8 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
 
 def turned_products(native: Native, op: Op, rows: int, depth: int, columns: int, name: str = NAME) -> list[Recipe]:
     """The recipes for C = A B, of an op that reads B and A, in this order, and writes C. A lies as depth x rows."""
+    if (of_small := matmul.small(native, rows, depth, columns)) is not None:
+        return [matmul.small_product(native, of_small, name)]
     g = matmul.geometry(native, rows, depth, columns, turned_a=True)
     if depth > PACKED[0]:
         return matmul.products(native, op, g, swapped=True, name=name)

@@ -7,6 +7,10 @@
  *
  * An element's sum begins at its start and goes from the first product to the last, whatever the blocks are. So no bit
  * depends on them, on threads, or on how many rows A has.
+ *
+ * A small C of deep matrices, as the filter gradient of a few channels, has too few blocks for the threads. It is the sum
+ * of `pieces` products of equally many rows of A and B, added in their order. These are read as they lie: a copy would
+ * take longer than its few products.
  */
 #include <omp.h>
 
@@ -21,6 +25,7 @@ typedef struct {
     int64_t relu, accumulate;            /* whether ReLU is applied to the result; whether C = C + A B */
     int64_t high, wide;                  /* rows and columns of a block of C; columns are a multiple of PANEL */
     int64_t deepest;                     /* rows of B that are packed at a time */
+    int64_t pieces;                      /* partial sums of a small C; 0: it is no small one */
     int64_t threads;
     double scale;
     Windows windows;                     /* of images, which B is; if their filter has no height, B is a matrix */
@@ -43,7 +48,19 @@ static int64_t floats(const Geometry *g) {
     return at_most(g->wide, up(g->columns, PANEL)) * depth + strips;
 }
 
-int64_t matmul_bytes(const Geometry *g) { return is_few(g) ? 0 : 4 * g->threads * floats(g); }
+/* Rows of A and B of a small C that meet at a time: they stay in the first-level cache. */
+enum { CACHED = 6144, SHALLOWEST = 16 };
+static int64_t together(const Geometry *g) {
+    const int64_t fit = CACHED / (g->rows + g->columns);
+    return at_most(g->depth, fit > SHALLOWEST ? fit : SHALLOWEST);
+}
+static int64_t small_floats(const Geometry *g) { return LANES * together(g); }
+
+int64_t matmul_bytes(const Geometry *g) {
+    if (is_few(g)) return 0;
+    if (g->pieces) return 4 * (g->pieces * g->rows * g->columns + g->threads * small_floats(g));
+    return 4 * g->threads * floats(g);
+}
 
 /* Copies depth x rows of an A that lies so, whose rows of memory are `pitch` floats apart, of which `left` floats are
  * left. Beyond `rows` a strip gets the floats that happen to follow: no row enters the sums of another. */
@@ -146,6 +163,64 @@ static void block(const Geometry *g, int64_t rows, int64_t from, int64_t columns
             copy_turned_strips(count, depth, lying, g->rows, left - (lying - a), strips);
             multiply_strips(&p, count, columns, strips, strip_floats(depth), panels, start, to, coming);
         }
+    }
+}
+
+/* Packs the columns that do not fill a vector, of `depth` rows of a B, with zeros beyond them. */
+static void pack_rest(const float *b, int64_t pitch, int64_t depth, int64_t columns, float *to) {
+    for (int64_t k = 0; k < depth; k++) store(to + k * LANES, load_some(b + k * pitch, columns));
+}
+
+/* Computes one piece of a small C, the sum over `depth` rows of A and B. */
+static void piece_of_small(const Geometry *g, int64_t depth, const float *a, const float *b, float *c, float *packed) {
+    const int64_t rows = g->rows, columns = g->columns, whole = columns / LANES * LANES, most = together(g);
+    const int64_t tiles = up(rows, STRIP) / STRIP * (up(columns, WIDEST * LANES) / (WIDEST * LANES));
+    for (int64_t k = 0, count; k < depth; k += count, a += count * rows, b += count * columns) {
+        count = at_most(most, depth - k);
+        const int64_t more = at_most(most, depth - k - count);
+        const Product p = {
+            .runs = 1, .depth = count, .at = ONE_RUN, .step = columns, .over = PANEL, .down = 1, .along = rows,
+            .pitch = columns, .aside = PANEL, .start_down = k ? columns : 0, .start_over = k ? PANEL : 0,
+        };
+        Product rest = p;
+        rest.step = LANES;
+        Ahead coming[2] = {
+            ahead(a + count * rows, 1, more * rows, 0, tiles), ahead(b + count * columns, 1, more * columns, 0, tiles),
+        };
+        if (whole < columns) pack_rest(b + whole, columns, count, columns - whole, packed);
+        for (int64_t r = 0; r < rows; r += STRIP) {
+            const int64_t tall = at_most(STRIP, rows - r);
+            float *to = c + r * columns;
+            for (int64_t j = 0; j < columns; j += WIDEST * LANES) {
+                const int64_t vectors = at_most(WIDEST, (whole - j) / LANES);
+                ask(&coming[0]), ask(&coming[1]);
+                if (vectors > 0) tiles_of[vectors][tall](&p, a + r, b + j, k ? to + j : ZEROS, to + j);
+                if (vectors < WIDEST && whole < columns)
+                    edge(&rest, tall, columns - whole, a + r, packed, k ? to + whole : NULL, to + whole);
+            }
+        }
+    }
+}
+
+/* a b -> y, where y is small. Its pieces are s[piece][row][column]. */
+void matmul_small(const Geometry *g, const float *a, const float *b, float *y, float *workspace) {
+    const int64_t size = g->rows * g->columns;
+    float *s = workspace, *packed = s + g->pieces * size;
+#pragma omp parallel num_threads(g->threads)
+    {
+#pragma omp for schedule(dynamic)
+        for (int64_t piece = 0; piece < g->pieces; piece++) {
+            const int64_t from = piece * g->depth / g->pieces, to = (piece + 1) * g->depth / g->pieces;
+            piece_of_small(g, to - from, a + from * g->rows, b + from * g->columns, s + piece * size,
+                           packed + omp_get_thread_num() * small_floats(g));
+        }
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < g->rows; row++)
+            for (int64_t j = row * g->columns; j < (row + 1) * g->columns; j++) {
+                float sum = s[j];
+                for (int64_t piece = 1; piece < g->pieces; piece++) sum += s[piece * size + j];
+                y[j] = sum;
+            }
     }
 }
 

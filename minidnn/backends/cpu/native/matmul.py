@@ -16,6 +16,8 @@ PANEL = 64  # columns: two panels of product.h with AVX-512, more on other CPUs
 WIDE = 1024  # columns of a block
 # Rows of B that are packed at a time: as many as the second-level cache holds, or few, which take less workspace.
 DEEPEST, SHALLOW = 256, 32
+# A C of at most SMALL elements is summed in up to PIECES pieces of at least PIECE rows of B, which threads share.
+SMALL, PIECE, PIECES = 8192, 512, 16
 LEAN = "_lean"  # ends the name of an algorithm that packs SHALLOW rows
 
 
@@ -39,7 +41,7 @@ class Geometry(Mirrored):
             (name, ctypes.c_int64)
             for name in (
                 "batch", "rows", "depth", "columns", "turned_a", "turned_b", "relu", "accumulate", "high", "wide",
-                "deepest", "threads",
+                "deepest", "pieces", "threads",
             )
         ),
         ("scale", ctypes.c_double),
@@ -63,9 +65,21 @@ def geometry(
             across += -across % native.threads
     high, wide = -(-rows // down), -(-columns // across // PANEL) * PANEL
     return Geometry(
-        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, DEEPEST, native.threads,
+        batch, rows, depth, columns, turned_a, turned_b, relu, accumulate, high, wide, DEEPEST, 0, native.threads,
         scale, windows or Windows(),
     )  # fmt: skip
+
+
+def small(native: Native, rows: int, depth: int, columns: int) -> Geometry | None:
+    """The geometry of C = A B for a small C of deep matrices, where A lies as depth x rows; None if it is not one.
+
+    Shapes alone decide, and not the number of threads, since C's bits depend on it."""
+    pieces = min(PIECES, depth // PIECE)
+    if pieces < 2 or rows * columns > SMALL:
+        return None
+    g = geometry(native, rows, depth, columns, turned_a=True)
+    g.pieces = pieces
+    return g
 
 
 def product(native: Native, g: Geometry, swapped: bool = False, name: str = NAME) -> Recipe:
@@ -76,6 +90,18 @@ def product(native: Native, g: Geometry, swapped: bool = False, name: str = NAME
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         left, right, *bias = map(address, reads[::-1] if swapped else reads)
         return [bound(run, g, left, right, *(bias or [0]), address(writes[0]), panels.address(workspace))]
+
+    return scratch.recipe(name, bind)
+
+
+def small_product(native: Native, g: Geometry, name: str = NAME) -> Recipe:
+    """The recipe for a b -> c of a small C, of an op that reads b a."""
+    run, scratch = native.function("matmul_small"), Scratch()
+    sums = scratch.take(native.bytes("matmul_bytes", g))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        b, a = map(address, reads)
+        return [bound(run, g, a, b, address(writes[0]), sums.address(workspace))]
 
     return scratch.recipe(name, bind)
 
