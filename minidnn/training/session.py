@@ -168,6 +168,11 @@ class Session:
         return f"{self.device.name}, {a.policy}, {text(a.arena)} on the device, {text(a.off_device)} off it{closed}"
 
     @property
+    def peak_bytes(self) -> int:
+        """The bytes of the device that its plans take, at most the budget; as in the rows of `minidnn.plan`."""
+        return self.arrangement.arena
+
+    @property
     def refusals(self) -> list[str]:
         """A sentence for each algorithm that the device refused for this net: the reason, and what runs instead."""
         return refusals(self.device, self.arrangement)

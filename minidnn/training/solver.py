@@ -209,6 +209,11 @@ class Solver:
         return self.session.arrangement
 
     @property
+    def peak_bytes(self) -> int:
+        """The bytes of the device that training takes, at most the budget; as in the rows of `minidnn.plan`."""
+        return self.session.peak_bytes
+
+    @property
     def params(self) -> Mapping[str, Any]:
         """The live parameters: `params["conv1"]["w"]` (training/parameters.py)."""
         return self.session.params

@@ -19,6 +19,7 @@ from minidnn.jobs.solver_file import understand
 from minidnn.memory.policies import NoSuchPolicy
 from minidnn.optimizers.rates import RATES, learning_rate
 from minidnn.schema import InvalidFile, SolverParameter
+from minidnn.sizes import text
 from minidnn.training import snapshot
 from minidnn.training.divergence import Diverged
 from minidnn.training.events import Began, Ended, Saved, Step
@@ -471,6 +472,14 @@ layer:
             assert how == " SGD, base_lr 0.1, batch 8, seed 4"
             assert where.startswith(" reference, liveness, ") and where.endswith(" off it>")
         assert repr(solver.session).endswith(" off it, closed>")
+
+    def test_its_peak_is_that_of_its_plan_within_the_budget(self, arrays):
+        net = minidnn.Net.from_text(self.TEXT)
+        with minidnn.Solver(net, device="reference", data=arrays, base_lr=0.1) as free:
+            budget = free.peak_bytes + 64
+        with minidnn.Solver(net, device="reference", data=arrays, base_lr=0.1, budget=budget) as solver:
+            assert 0 < solver.peak_bytes == solver.session.peak_bytes <= budget
+            assert f" {text(solver.peak_bytes)} on the device" in repr(solver)
 
     def test_without_a_prefix_there_are_no_snapshots(self, arrays, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
