@@ -34,7 +34,8 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 EXTRAS = ("", "[cpu]")
 SNAPSHOT = Path("minidnn-demo", "vdnn_all_iter_250.safetensors")
 KEPT = ("PIP_", "SSL_CERT", "REQUESTS_CA")  # variables of the environment that pip needs to reach an index
-DEVICE = "from minidnn.backends import open_device; print(open_device('cpu').found)"
+# asks for the libraries of the package that is installed (-I), not of a checkout in the working folder
+DEVICE = ("-I", "-c", "from minidnn.backends import open_device; print(open_device('cpu').found)")
 GOOD = "works"
 
 
@@ -111,7 +112,7 @@ def _installed(row: Row, folder: Path, wheel: Path) -> Row:
         row = replace(row, install=install, nbytes=_size(folder / "venv"))
         demo, _ = run([programs / "minidnn", "demo"], env, home / "work")
         row = replace(row, demo=demo, digest=sha256((home / "work" / SNAPSHOT).read_bytes()).hexdigest())
-        _, found = run([programs / "python", "-c", DEVICE], env)
+        _, found = run([programs / "python", *DEVICE], env)
     except Bad as error:
         return replace(row, verdict=str(error))
     return replace(row, verdict=judged(found, home, bool(row.extra)))

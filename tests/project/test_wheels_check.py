@@ -67,6 +67,17 @@ def test_what_was_compiled_or_is_not_the_wheel_s_is_bad(tmp_path):
     assert check.judged(brought, tmp_path, True) == "compiled 1 libraries"
 
 
+def test_the_package_that_is_asked_is_not_the_checkout_s(tmp_path):
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("raise ImportError('the working folder')")
+    (tmp_path / "minidnn.py").write_text("raise ImportError('the working folder')")
+    try:
+        _, told = check.run([sys.executable, *check.DEVICE], folder=tmp_path)
+    except check.Bad as error:  # minidnn may be installed here or not
+        told = str(error)
+    assert "the working folder" not in told
+
+
 def test_a_failure_is_told_by_its_last_line():
     with pytest.raises(check.Bad, match=r"^it is so$"):
         check.run([sys.executable, "-c", "import sys; sys.exit('first\\nit is so')"])
