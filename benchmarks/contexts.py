@@ -32,7 +32,7 @@ from minidnn.costs import profile
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cuda
 from minidnn.report import table
-from minidnn.torch.eager import foresee
+from minidnn.torch.eager import predict
 from minidnn.zoo.gpt import GPT2
 from tests.torch.nets import words
 
@@ -63,7 +63,7 @@ def theirs(length: int, batch: int) -> Row:
     for way, (fused, checkpointed) in EAGER.items():
         with torch.device("meta"):
             case = words.gpt2(batch, 50257, length, 768, dropout=0.0, fused=fused)
-        step = foresee(case.module, case.args, loss=case.loss, checkpointed=checkpointed)
+        step = predict(case.module, case.args, loss=case.loss, checkpointed=checkpointed)
         momenta = sum(p.nbytes for p in case.module.parameters())
         result[way] = {"bytes": step.peak + momenta}
     return result

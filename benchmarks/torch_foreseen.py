@@ -25,7 +25,7 @@ import torch
 from benchmarks.torch_steps import Row, Side, mib, parser, report
 from minidnn.cli.options import names
 from minidnn.report.table import duration
-from minidnn.torch.eager import foresee
+from minidnn.torch.eager import predict
 from minidnn.torch.example import Example
 from minidnn.torch.following import Scratch as Beside
 from minidnn.torch.job import TorchJob
@@ -52,7 +52,7 @@ def rows(name: str, folder: Path) -> Iterator[Row]:
         row: Row = {"net": name, "batch": batch}
         for how, limit in (("table", 0), ("ops", None)):
             begin = time.perf_counter()
-            step = foresee(case.module, case.args, loss=case.loss, scratch=told_by(Scratch("cpu", limit, folder / how)))
+            step = predict(case.module, case.args, loss=case.loss, scratch=told_by(Scratch("cpu", limit, folder / how)))
             row |= {f"{how}_seconds": time.perf_counter() - begin, f"{how}_bytes": step.above}
         side = Side(case)
         side.step()

@@ -30,6 +30,12 @@ def either(flags: str, keywords: str) -> str:
     return flags if _flags else keywords
 
 
+def many(count: int, noun: str) -> str:
+    """A number of things: 1 rank, 2 ranks, 3 policies. noun: of one thing"""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def option(name: str, value: object = None) -> str:
     """The option of this name: --host-budget, or host_budget; with a value --host-budget 64MiB, or host_budget="64MiB".
 

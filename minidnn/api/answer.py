@@ -16,6 +16,7 @@ from minidnn.report import answer_page, raster, table
 from minidnn.report.html import tabled
 from minidnn.report.look import Cells, Look
 from minidnn.results import Document, Record
+from minidnn.spoken import many
 from minidnn.version import __version__
 from minidnn.visible import visible
 
@@ -128,7 +129,7 @@ class Answer(Sequence[R], Generic[D, R]):
 
     def __repr__(self) -> str:
         """The title, and the first of `brief`: at most five lines."""
-        told, rows = self.brief(), f"{len(self)} row{'s' * (len(self) != 1)}"
+        told, rows = self.brief(), many(len(self), "row")
         lines = [f"{type(self).__name__}: {visible(self._heading())}; {rows}", *map(visible, told[:TOLD])]
         lines += [f"and {len(told) - TOLD} more"] if len(told) > TOLD else []
         text = "\n ".join(shorten(line, WIDE, placeholder=" …") for line in lines)

@@ -25,7 +25,7 @@ from minidnn.report import board_charts, board_page
 from minidnn.report.look import Look
 from minidnn.results.board import Board as Document
 from minidnn.results.board import BoardRow, PaperRow
-from minidnn.spoken import option
+from minidnn.spoken import many, option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -122,10 +122,8 @@ def of(
         cells=len(contests) * len(budgets) * len(policies),
         finished=cells.finished,
     )
-    count = (
-        f"{len(nets)} net{'s' * (len(nets) != 1)}, {len(budgets)} budgets, {len(cards)} GPU{'s' * (len(cards) != 1)}"
-    )
-    title = f"{len(policies)} policies on {count}"
+    count = ", ".join(map(many, (len(nets), len(budgets), len(cards)), ("net", "budget", "GPU")))
+    title = f"{many(len(policies), 'policy')} on {count}"
     notes = " ".join(filter(None, ("Seconds are simulated, bytes are exact.", *assumed)))
     if given.get("host_budget") is None:
         told = option("host_budget")

@@ -20,7 +20,7 @@ from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.policies.check import check_policies, looking_longer
 from minidnn.results.policies import Comparison as Document
-from minidnn.spoken import option
+from minidnn.spoken import many, option
 from minidnn.training.comparison import ran
 from minidnn.training.runners import runner
 
@@ -73,8 +73,8 @@ def of(job: Plannable, policies: Sequence[str] = (), steps: int | None = None, t
     budgeted = [BUDGETED] if setting.budget is not None else []
     policies = policies or [*(SIMULATED if job.gpu is not None and job.several else RUN), *budgeted]
     check_policies(policies, whole=job.whole)
-    foreseen = job.gpu is not None or setting.ranks is not None or setting.facts.planning_only()
-    if not isinstance(job, Job) or foreseen:
+    predicted = job.gpu is not None or setting.ranks is not None or setting.facts.planning_only()
+    if not isinstance(job, Job) or predicted:
         with looking_longer(policies, setting.effort):
             return _simulated(job, policies)
     if setting.effort is not None:
@@ -108,7 +108,7 @@ def _ran(job: Job, policies: Sequence[str], steps: int | None, tell: Tell) -> Co
     document = Document(rows=rows, **header.of_run(job, device), beside_arena_bytes=device.beside())
     timed = max(len(r.steps) for r in results)
     intervals = "95 % intervals" if timed >= FEWEST else "minimum and maximum"
-    each = f"{timed} timed step{'s' * (timed != 1)} each"
+    each = f"{many(timed, 'timed step')} each"
     starts = max(r.more.get("starts", 1) for r in results)
     of = f" of {starts} starts" if starts > 1 else ""
     planned = f" Planned with {costs.origin} costs."

@@ -24,6 +24,7 @@ from minidnn.report.step import Step
 from minidnn.results.times import AlgorithmSum, AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
 from minidnn.results.times import LayerTimes as LayerDocument
+from minidnn.spoken import many
 from minidnn.training.runners import runner
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def of(job: Job, iterations: int | None = None) -> LayerTimes:
             running.close()
         device = open_device(job.setting.device)
         fields = header.of_run(job, device)
-        notes = f"Median of {len(traces)} steps. Run on {header.device_of(device)}."
+        notes = f"Median of {many(len(traces), 'step')}. Run on {header.device_of(device)}."
     seconds = median(t.seconds for t in traces)
     document = LayerDocument(
         rows=layer_rows(schedule, traces), **fields, policy=policy, step_seconds=seconds, timed_steps=len(traces)

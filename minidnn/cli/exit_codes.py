@@ -34,10 +34,10 @@ def message(error: Exception) -> str:
     """The error in words, on one line unless the error has several, each without effect on a terminal."""
     if isinstance(error, BadInput | Failed):
         return str(error)
-    return visible(_unforeseen(error))
+    return visible(_unexpected(error))
 
 
-def _unforeseen(error: Exception) -> str:
+def _unexpected(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] in CUDA:
         return f"CUDA failed while the step ran: {error}; --no-graph and compute-sanitizer show where"
     if isinstance(error, OSError):

@@ -11,6 +11,7 @@ from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened
 from minidnn.cli.subject import NETS, check_weights, tell_unobeyed, understood, weights
 from minidnn.cli.values import at_least_zero, positive
+from minidnn.spoken import many
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,5 +80,5 @@ def run(args: argparse.Namespace) -> int:
         table.dump(Generated(prompt=prompt, continuation=found, text=text, cached=cached, elapsed_seconds=seconds))
     else:
         flow(f"{decoder.decode(b'', True)}\n")
-        say(f"minidnn: {len(found)} tokens, {len(found) / seconds:.4g} tokens/s", file=sys.stderr)
+        say(f"minidnn: {many(len(found), 'token')}, {len(found) / seconds:.4g} tokens/s", file=sys.stderr)
     return 0

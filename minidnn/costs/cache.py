@@ -58,7 +58,7 @@ class Measurements:
     # how fast copies are while the device computes, and how much they slow it down (measuring/link.py)
     beside: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    # {`whole` of a program: (how many times as long as foreseen copies take in its steps, and the doubt in that)}
+    # {`whole` of a program: (how many times as long as predicted copies take in its steps, and the doubt in that)}
     copies: dict[str, tuple[float, float]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     problem: str | None = None  # a sentence for the user: why an existing file could not be used

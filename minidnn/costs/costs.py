@@ -137,7 +137,7 @@ class Costs:
     placement: Heuristic | None = None  # None: buffers lie as low as a search finds
     peers: tuple[Peer, ...] = ()  # the one first that is to be filled first
     drag: Drag | None = None  # of choices that do not say; None: copies do not slow them down
-    # Seconds that a step may take longer than foreseen, for each second of its copies: the error of their costs.
+    # Seconds that a step may take longer than predicted, for each second of its copies: the error of their costs.
     doubt: float = 0.0
     # The part of its rate that a copy (out, in) keeps beside one the other way.
     duplex: tuple[float, float] = (1.0, 1.0)

@@ -1,4 +1,4 @@
-"""The costs that a net is planned with: one rule for what foresees (`plan`, `compare`, ...) and for what runs.
+"""The costs that a net is planned with: one rule for what predicts (`plan`, `compare`, ...) and for what runs.
 
 A GPU that is simulated has those of its profile. A device has estimates, which are the same on every machine: so are
 the plans, and the algorithms that numbers depend on. Costs that were measured on this machine (`minidnn profile`) are

@@ -19,6 +19,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.policies.plan_file import SUFFIX
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.results.ranks import ScalingRow
+from minidnn.spoken import many
 
 ENDLESS = 1e30  # bytes per second
 
@@ -109,7 +110,7 @@ def curve(
     for policy in policies:
         singles: dict[int | None, Iteration | None] = {}  # by batch
         for ranks in sorted(set(counts)):
-            tell(f"{policy}: {ranks} ranks")
+            tell(f"{policy}: {many(ranks, 'rank')}")
             one = job.among(ranks, job.batch_of(ranks))
             if one.batch not in singles:
                 singles[one.batch] = alone(one, policy, costs)

@@ -48,7 +48,7 @@ def remedies(
     """Try the changes that could make the refused command fit. What fits is in the order of the tries; what does not,
     the nearest first.
 
-    name:   the program whose steps are foreseen
+    name:   the program whose steps are predicted
     tell:   is called with what is being tried
     places: the lines of the user's source that ops and tensors come from, by name
     """

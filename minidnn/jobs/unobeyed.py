@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from minidnn.schema.message import Message
 from minidnn.schema.table import fields
-from minidnn.spoken import option
+from minidnn.spoken import many, option
 
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
@@ -25,7 +25,7 @@ def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | 
     nets = list(dict.fromkeys(nets))
     layers = {id(layer): layer for net in nets for layer in net.layers}  # nets of several states share theirs
     given = Counter(name for layer in layers.values() for name in _given(layer))
-    text = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
+    text = [f"{name} of {many(count, 'layer')}" for name, count in sorted(given.items())]
     if any(net.parameter.eltwise_mem_sharing for net in nets):
         text.append("eltwise_mem_sharing of the net (a policy decides)")
     if any(net.parameter.state.phase for net in nets):

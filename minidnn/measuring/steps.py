@@ -39,7 +39,7 @@ ENOUGH = 4.0  # seconds: a rank whose steps took this long together gets no more
 SLOW = 3.0  # an algorithm that takes so many times as long as its op's best, alone, is not tried
 POLICY, COPYING = "liveness:p", ("vdnn_all:p", "layrub:p")  # without copies, and with many
 PAIRS = 30  # steps without copies, and with
-LEAST, MOST = 0.25, 4.0  # of what is foreseen: copies that seem to take less or more are measured wrongly
+LEAST, MOST = 0.25, 4.0  # of what is predicted: copies that seem to take less or more are measured wrongly
 
 
 class Steps:
@@ -117,17 +117,17 @@ def within_steps(
 
 
 def copies(device: Device, program: Program, costs: Costs, room: int) -> tuple[float, float] | None:
-    """(how many times as long as foreseen the copies of a step take, the doubt in that as Costs.doubt). None if the
+    """(how many times as long as predicted the copies of a step take, the doubt in that as Costs.doubt). None if the
     steps need more than `room` bytes, or copy no more than inputs and outputs.
 
     Steps of the same algorithms with copies and without take turns, so that only what copies add is compared. Where
-    that is less than the noise, copies take as long as foreseen. Noise forbids no copies: the doubt is at most what is
+    that is less than the noise, copies take as long as predicted. Noise forbids no copies: the doubt is at most what is
     assumed where nothing was measured."""
     plans = [arrange([program], policy, costs, proof=False) for policy in (POLICY, *COPYING)]
     traces = [simulate(plan.schedules[program.name], costs) for plan in plans]
     most = max(range(len(plans)), key=lambda i: traces[i].copying)
-    still, moving, foreseen = plans[0], plans[most], (traces[0], traces[most])
-    moved = foreseen[1].copying - foreseen[0].copying
+    still, moving, predicted = plans[0], plans[most], (traces[0], traces[most])
+    moved = predicted[1].copying - predicted[0].copying
     if moved <= 0 or still.arena + still.host + moving.arena + moving.host > room:
         return None
     pairs: list[tuple[float, float]] = []
@@ -136,7 +136,7 @@ def copies(device: Device, program: Program, costs: Costs, room: int) -> tuple[f
             pairs.append((alone.step(), beside.step()))
     slower = Spread.of([more / less for less, more in pairs])
     low, middle, high = (
-        1 + (ratio * foreseen[0].seconds - foreseen[1].seconds) / moved
+        1 + (ratio * predicted[0].seconds - predicted[1].seconds) / moved
         for ratio in (slower.low, slower.median, slower.high)
     )
     stretch = 1.0 if low <= 1 <= high else min(max(LEAST, middle), MOST)

@@ -22,6 +22,7 @@ from minidnn.nets.sharing import Sharing
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 from minidnn.schema.sources import TOKENS
+from minidnn.spoken import many
 from minidnn.visible import visible
 
 Readers = dict[str, list[tuple[LayerParameter, int]]]
@@ -77,7 +78,7 @@ class Graph:
     old: bool = False  # whether its file has layers in Caffe's old form, so that none of the present form may be added
 
     def __repr__(self) -> str:
-        return f"<graph of {self.name or 'net'}, {self.phase}: {len(self.layers)} layers, {self.told}>"
+        return f"<graph of {self.name or 'net'}, {self.phase}: {many(len(self.layers), 'layer')}, {self.told}>"
 
     @property
     def told(self) -> str:

@@ -50,6 +50,7 @@ from minidnn.schema import (
 )
 from minidnn.schema.message import LARGEST
 from minidnn.schema.sources import TOKENS
+from minidnn.spoken import many
 
 
 class Net:
@@ -150,7 +151,7 @@ class Net:
         """The net's layers, parameters and inputs; layers alone where its shapes are not known."""
         from minidnn.data import DataError
 
-        text = f"net {self.name!r}: {len(self.layers)} layers"
+        text = f"net {self.name!r}: {many(len(self.layers), 'layer')}"
         try:
             return f"<{text}, {self.graph('TRAIN').told}>"
         except (InvalidFile, ShapeError, DataError):

@@ -1,4 +1,4 @@
-"""How many bytes of gradients travel together: the size whose step is the quickest, as it is foreseen.
+"""How many bytes of gradients travel together: the size whose step is the quickest, as it is predicted.
 
 Small buckets leave early, and each costs a latency. Large ones leave late, and backward cannot hide the last one. So a
 few sizes are tried: each step is lowered as it is, without absences and with the fastest algorithms, and simulated with
@@ -31,7 +31,7 @@ def sized(train: TrainSpec | None, make: Callable[[TrainSpec], Program], costs: 
     costs: with those of communications"""
     if train is None or train.ranks == 1 or train.bucket is not None:
         return train
-    result = [(size, *_foreseen(make(replace(train, bucket=size)), costs)) for size in _sizes(train, make)]
+    result = [(size, *_predicted(make(replace(train, bucket=size)), costs)) for size in _sizes(train, make)]
     quickest = min(seconds for _, seconds, _ in result)
     near = [(live, seconds, size) for size, seconds, live in result if seconds <= NEAR * quickest]
     return replace(train, bucket=min(near)[2])
@@ -48,7 +48,7 @@ def _sizes(train: TrainSpec, make: Callable[[TrainSpec], Program]) -> Iterator[i
     yield size
 
 
-def _foreseen(program: Program, costs: Costs) -> tuple[float, int]:
+def _predicted(program: Program, costs: Costs) -> tuple[float, int]:
     """Seconds of a step, and its live peak in bytes."""
     algorithms = {op: min(costs.choices(op), key=lambda c: c.seconds).algorithm for op in program.ops}
     plan = complete(program, costs, Plan(algorithm=algorithms, share=in_place_sharing(program)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minidnn.report.table import plain, prose, size
 from minidnn.results.contents import Contents, SourceRow
-from minidnn.spoken import either
+from minidnn.spoken import either, many
 from minidnn.visible import say
 
 MOST = 30  # labels that have a line
@@ -47,9 +47,9 @@ def facts(row: SourceRow) -> list[list[str]]:
     result.append(("decoded", size(row.decoded_bytes)))
     if row.net_shape is not None:
         result.append(("as the net sees them", _shape(row.net_shape)))
-        how = "a thread makes each"
+        how = "made by one thread"
         if row.workers:
-            how = f"{row.workers} workers make them ahead, in {size(row.staged_bytes)}"
+            how = f"made ahead by {many(row.workers, 'worker')}, in {size(row.staged_bytes)}"
         result.append(("a batch", f"{size(row.batch_bytes)}; {how}"))
     return [list(pair) for pair in result]
 

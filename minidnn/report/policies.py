@@ -39,7 +39,7 @@ def seconds(row: Row) -> str:
 
 
 def sure(row: Row) -> bool:
-    """Whether the row's times have an interval that says something: they are foreseen, or of enough steps."""
+    """Whether the row's times have an interval that says something: they are predicted, or of enough steps."""
     timed = row.get("timed_steps")
     return timed is None or timed >= FEWEST
 
@@ -96,7 +96,7 @@ def noise(rows: Sequence[Row]) -> list[str]:
 
 
 def bounded(rows: Sequence[Row]) -> list[str]:
-    """A sentence about the bound, if there is one. Like all that is foreseen it says nothing of measured times. It is
+    """A sentence about the bound, if there is one. Like all that is predicted it says nothing of measured times. It is
     of ops as a whole, in the parts that `best` tries, and in those of these rows (memory/joint/variants.py)."""
     result = [r["bound_seconds"] for r in rows if r.get("bound_seconds") and not r.get("timed_steps")]
     sentence = "By the costs of ops and copies, no plan within the budget takes less than"

@@ -14,6 +14,7 @@ from minidnn.report.page import page as framed
 from minidnn.report.plot import coloured
 from minidnn.report.table import duration, rate, size
 from minidnn.results.counted import Counted, planned
+from minidnn.spoken import many
 
 PAYS = 0.5  # of what one of the fewest ranks does: what each further rank has to add
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 90, 60, 300, 52
@@ -53,7 +54,7 @@ def sentences(document: Row) -> list[str]:
         sentences += _pays(policy, own)
         refused = next((r for r in own if not r["fits"]), None)
         if refused is not None:
-            sentences.append(f"{policy} on {refused['ranks']} ranks is refused: {refused['why']}")
+            sentences.append(f"{policy} on {many(refused['ranks'], 'rank')} is refused: {refused['why']}")
     return sentences
 
 
@@ -75,10 +76,11 @@ def _pays(policy: str, rows: Sequence[Row]) -> list[str]:
     last, beyond = pays(rows)
     if last is None:
         return []
+    most = f"{policy} pays off up to {many(last['ranks'], 'rank')}"
     if beyond is None:
-        return [f"{policy} pays off up to {last['ranks']} ranks, the most that were asked for."]
+        return [f"{most}, the most that were asked for."]
     return [
-        f"{policy} pays off up to {last['ranks']} ranks. From there to {beyond['ranks']}, each added rank brings "
+        f"{most}. From there to {beyond['ranks']}, each added rank brings "
         f"less than {PAYS:g} of the throughput of a rank in the smallest run. {_why(beyond)}"
     ]
 
@@ -165,7 +167,8 @@ def _curve(policy: str, rows: Sequence[Row], samples: Counted, colour: str, x: A
     for r, (a, b) in zip(rows, places, strict=True):
         part, speed = r["samples_per_second"] / r["ranks"] / one, rate(samples.speed(r["samples_per_second"]))
         text = (
-            f"{policy}, {r['ranks']} ranks: {speed} {samples.per_second}, {part:.0%} of as many independent devices; "
+            f"{policy}, {many(r['ranks'], 'rank')}: {speed} {samples.per_second}, "
+            f"{part:.0%} of as many independent devices; "
             f"exposed {duration(r['exposed_seconds'])} of {duration(r['iteration_seconds'])}"
         )
         place = f'cx="{a:.1f}" cy="{b:.1f}"'

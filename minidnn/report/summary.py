@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from minidnn.report.look import Cells, Look
 from minidnn.report.table import size
 from minidnn.results.summary import LayerRow, Summary
+from minidnn.spoken import many
 
 SPARED = ("bottoms", "parameter bytes", "type")
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -22,8 +23,8 @@ def sentences(document: Summary) -> list[str]:
     """The sums."""
     count = f"{document.parameters:,} parameters ({size(document.parameter_bytes)})"
     return [
-        f"{len(document.rows)} layers, {count}, {counted(document.flops)}flops forward, {size(document.top_bytes)} "
-        "of feature maps. `minidnn plan` shows what training takes."
+        f"{many(len(document.rows), 'layer')}, {count}, {counted(document.flops)}flops forward, "
+        f"{size(document.top_bytes)} of feature maps. `minidnn plan` shows what training takes."
     ]
 
 

@@ -17,7 +17,7 @@ ROOM = 0.12  # of the width and of the height, around the points
 
 def tradeoff(panels: Sequence[Panel], budget: int | None, wide: int = WIDTH) -> str:
     """An SVG of all policies. One that is refused is hollow, at the smallest budget that it can keep. If the times are
-    foreseen, a line leads along the policies that none beats in both.
+    predicted, a line leads along the policies that none beats in both.
 
     budget: bytes that are allowed; None: no line
     wide:   pixels of the picture"""

@@ -16,6 +16,7 @@ from minidnn.report.search import multiples
 from minidnn.report.table import duration, long, plain, prose, rate
 from minidnn.report.table import size as bytes_of
 from minidnn.results.counted import Counted, planned
+from minidnn.spoken import many
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
@@ -107,7 +108,7 @@ def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
 
 def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]:
     count = document["ranks"]
-    sentences = [f"{count} ranks, linked by {document['link']}:"]
+    sentences = [f"{many(count, 'rank')}, linked by {document['link']}:"]
     for words, row in batches.items():
         if row is not None:
             one = row["efficiency"]

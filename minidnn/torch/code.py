@@ -303,7 +303,7 @@ def written(
 ) -> Callable[..., Steps]:
     """The schedule's function.
 
-    checked: whether it compares the layout of each result with the foreseen one. Raises InvalidInput where they differ.
+    checked: whether it compares each result's layout with the predicted one. Raises InvalidInput where they differ.
     told:    called with the number of each instruction that may ask for memory, before it
     """
     return Writer(capture, schedule, runtime, checked, told).write()

@@ -1,4 +1,4 @@
-"""The bytes that PyTorch itself takes for a step `loss = ...; loss.backward()`, foreseen: nothing is computed.
+"""The bytes that PyTorch itself takes for a step `loss = ...; loss.backward()`, predicted: nothing is computed.
 
 The module runs on tensors without values, and every storage is followed from its birth to its death (following.py). So
 the answer has what eager keeps alive, exactly. It lacks what ops take beside their results, unless `scratch` tells, and
@@ -76,7 +76,7 @@ class Eager:
         return tuple(sorted(there, key=lambda storage: -storage.nbytes))
 
 
-def foresee(
+def predict(
     module: Any,
     args: Any,
     kwargs: Mapping[str, Any] | None = None,

@@ -55,7 +55,7 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """Compares a result with what was foreseen of it."""
+    """Compares a result with what was predicted of it."""
 
     tensor: Tensor
     layout: Layout
@@ -64,13 +64,13 @@ class Check:
 
     def __call__(self, value: Any) -> None:
         if not isinstance(value, torch_module().Tensor):
-            raise InvalidInput(f"{self.place}: {self.op} gives no tensor here, which was foreseen: leave it out")
+            raise InvalidInput(f"{self.place}: {self.op} gives no tensor here, and one was predicted: leave it out")
         nbytes = value.untyped_storage().nbytes()
         if Layout.of(value) != self.layout or max(1, nbytes) != self.tensor.nbytes:
             raise InvalidInput(
-                f"{self.place}: {self.op} was foreseen to give {self._text(self.layout, self.tensor.nbytes)}, and gave "
-                f"{self._text(Layout.of(value), nbytes)}: its fake kernel does not say what its real one does; "
-                "mend it, or leave the op out of the module"
+                f"{self.place}: {self.op} was predicted to give {self._text(self.layout, self.tensor.nbytes)}, "
+                f"and gave {self._text(Layout.of(value), nbytes)}: its fake kernel does not say what its real one "
+                "does; mend it, or leave the op out of the module"
             )
 
     def _text(self, layout: Layout, nbytes: int) -> str:
@@ -79,7 +79,7 @@ class Check:
 
 
 def within(t: torch.Tensor, layout: Layout, start: int) -> torch.Tensor:
-    """A view of a tensor of the caller's, which may begin anywhere in its storage. start: where it was foreseen to"""
+    """A view of a tensor of the caller's, which may begin anywhere in its storage. start: where it was predicted to"""
     moved = t.storage_offset() * t.itemsize - start
     return viewed(t, layout._replace(offset=layout.offset + moved // layout.dtype.itemsize))
 

@@ -22,7 +22,7 @@ from minidnn.spoken import option
 from minidnn.torch import costs as seconds
 from minidnn.torch.blocks import repeated
 from minidnn.torch.capture import GRADIENTS, Capture
-from minidnn.torch.eager import foresee
+from minidnn.torch.eager import predict
 from minidnn.torch.example import Example
 from minidnn.torch.installed import torch_module
 from minidnn.torch.optimizer import OptimizerBytes
@@ -42,7 +42,7 @@ REFUSED = {
     "global_batch": "it is planned for one device",
     "engine": "it is planned for one device",
     "launch": "it is planned for one device",
-    "ram": "PyTorch's process is not foreseen",
+    "ram": "PyTorch's process is not predicted",
     "costs": "its ops are PyTorch's, which `minidnn profile` does not measure",
     "keep": "its results are the caller's",
     "workers": "its batches are the caller's",
@@ -149,7 +149,7 @@ class TorchJob:
             if name == "checkpoint" and not repeated(own.module):
                 continue
             with self.traces.ops():
-                step = foresee(
+                step = predict(
                     own.module, own.args, own.kwargs, own.loss, self.traces.beside, checkpointed=name == "checkpoint"
                 )
             own_bytes = self.traces.optimizer

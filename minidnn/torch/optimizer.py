@@ -1,4 +1,4 @@
-"""The bytes of an optimizer of PyTorch, foreseen: its state, and what `step()` takes beside it.
+"""The bytes of an optimizer of PyTorch, predicted: its state, and what `step()` takes beside it.
 
 Two steps of it run on tensors without values. The first makes the state; the second counts as one of many, since some
 optimizers do more then. A number that a step asks for is the count of steps, whatever it stands for.

@@ -33,7 +33,7 @@ class Planned:
     later: tuple[tuple[str, Callable[[Sequence[Any]], Any]], ...]
     added: Mapping[str, Layout]  # the parameters whose gradients are added to those that are there
     graph: bool = False  # whether CUDA graphs were asked for
-    checked: bool = False  # whether results have been compared with what was foreseen of them
+    checked: bool = False  # whether results have been compared with what was predicted of them
     _repeated: Callable[..., Steps] | None = None
 
     @classmethod

@@ -30,6 +30,7 @@ from minidnn.memory.policies import BUDGETED, find
 from minidnn.memory.policies.check import looking_longer
 from minidnn.program import Program, nbytes
 from minidnn.sizes import text
+from minidnn.spoken import many
 from minidnn.torch import costs as torch_costs
 from minidnn.torch.arguments import Arguments
 from minidnn.torch.capture import FORWARD_ALONE, Capture
@@ -199,7 +200,7 @@ class Step:
 
     def __repr__(self) -> str:
         most = max((plan.peak for plan in self.plans.values()), default=0)
-        known = f"{len(self.plans)} plans, at most {text(most)}" if self.plans else "no plan yet"
+        known = f"{many(len(self.plans), 'plan')}, at most {text(most)}" if self.plans else "no plan yet"
         return f"<step of {type(self.module).__name__} by {self.setting.policy}: {known}>"
 
 

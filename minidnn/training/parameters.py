@@ -12,6 +12,7 @@ from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Tensor
+from minidnn.spoken import many
 
 FEW = 4  # layers that a repr names
 
@@ -54,7 +55,7 @@ class Parameters(Mapping[str, "Blobs"]):
     def __repr__(self) -> str:
         """The first layers, with the shapes of their blobs."""
         layers = [f"{name} {blobs.told}" for name, blobs in self._layers.items()]
-        return f"<parameters of {len(layers)} layers: {few(layers, FEW)}>"
+        return f"<parameters of {many(len(layers), 'layer')}: {few(layers, FEW)}>"
 
     def __getitem__(self, layer: str) -> Blobs:
         if layer not in self._layers:

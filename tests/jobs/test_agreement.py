@@ -112,6 +112,6 @@ def test_measured_costs_are_asked_for(case):
 
 @pytest.mark.parametrize("link", [None, "1GB,50us"])
 def test_gradients_travel_in_the_same_buckets(case, link):
-    """Plans of ranks had buckets of 4 MiB, runs those whose step is foreseen to be the quickest."""
+    """Plans of ranks had buckets of 4 MiB, runs those whose step is predicted to be the quickest."""
     given = {} if link is None else {"link": link}
     assert trained("liveness:p", 2, **given) == {planned("liveness:p", 2, **given)}

@@ -8,6 +8,7 @@ import minidnn
 from minidnn.cli.main import main
 from minidnn.errors import InvalidInput
 from minidnn.report import ranks as report
+from minidnn.spoken import many
 from tests.support.texts import NET
 
 SOLVER = "net: small.yaml\nbase_lr: 0.02\nlr_policy: fixed\nmomentum: 0.9\nmax_iter: 90\niter_size: {}\n"
@@ -93,14 +94,10 @@ def test_a_curve_says_where_it_stops_paying(folder, capsys):
     for name in ("t.svg", "t.html", "t.csv"):
         assert main([*argv, "--report", name]) == 0
     said = capsys.readouterr().out
-    assert f"liveness pays off up to {last['ranks']} ranks." in said and "The reason is latency" in said
+    assert f"liveness pays off up to {many(last['ranks'], 'rank')}." in said and "The reason is latency" in said
     assert "so compute cannot hide all of it" in said
     picture, page = (folder / "t.svg").read_text(), (folder / "t.html").read_text()
-    assert (
-        picture.count("<circle") == 7 + 1
-        and f"liveness pays off up to {last['ranks']}" in picture
-        and picture in picture
-    )
+    assert picture.count("<circle") == 7 + 1 and f"liveness pays off up to {last['ranks']}" in picture
     assert "Where more ranks stop paying off" in page and "<script" not in page
 
 

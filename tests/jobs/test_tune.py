@@ -260,7 +260,7 @@ def test_a_plan_file_is_of_one_batch(folder, capsys):
 
 
 @pytest.mark.slow
-def test_what_is_only_foreseen_needs_no_data(folder, capsys):
+def test_what_is_only_predicted_needs_no_data(folder, capsys):
     argv = ("tune", "lenet", "--gpu", "k40", "--budget", "64MiB", "--grid", "256")
     assert answer(capsys, *argv)["epoch_samples"] == 1281167
     assert main([*argv]) == 0

@@ -373,18 +373,18 @@ class Counted:
 
 @pytest.mark.parametrize("more", [-0.9, -0.5, 0.0, 1.0, 4.0])
 @pytest.mark.parametrize("late", [0.0, 2.0])
-def test_how_much_longer_than_foreseen_copies_take_in_steps(monkeypatch, more, late):
-    """On a machine ten times as quick, in units of the foreseen seconds of copies. Some steps with copies are late."""
+def test_how_much_longer_than_predicted_copies_take_in_steps(monkeypatch, more, late):
+    """On a machine ten times as quick, in units of the predicted seconds of copies. Some steps with copies are late."""
     device, one, made = open_device("reference"), lenet(), []
     found = replace(costs.estimate(device), bandwidth_out=1e8, bandwidth_in=1e8)
     still, *moving = (arrange([one], policy, found).schedules["TRAIN"] for policy in (steps.POLICY, *steps.COPYING))
-    foreseen = [simulate(still, found), max((simulate(s, found) for s in moving), key=lambda trace: trace.copying)]
-    copies = foreseen[1].copying - foreseen[0].copying
-    assert copies > 0 and foreseen[1].seconds > 0.9 * copies
+    predicted = [simulate(still, found), max((simulate(s, found) for s in moving), key=lambda trace: trace.copying)]
+    copies = predicted[1].copying - predicted[0].copying
+    assert copies > 0 and predicted[1].seconds > 0.9 * copies
 
     def counted(device, arrangement):
         moves = arrangement.policy in steps.COPYING
-        taken = foreseen[1].seconds + more * copies if moves else foreseen[0].seconds
+        taken = predicted[1].seconds + more * copies if moves else predicted[0].seconds
         made.append(Counted(0.1 * taken, 0.1 * late * copies if moves else 0))
         return made[-1]
 

@@ -1,4 +1,4 @@
-"""The size of buckets: the quickest step that is foreseen, alike on all ranks."""
+"""The size of buckets: the quickest step that is predicted, alike on all ranks."""
 
 from __future__ import annotations
 

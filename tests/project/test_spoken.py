@@ -9,7 +9,7 @@ import pytest
 import minidnn
 from minidnn.cli.main import VERBS, _parser, main
 from minidnn.errors import BadInput
-from minidnn.spoken import either, on_command_line, option
+from minidnn.spoken import either, many, on_command_line, option
 
 ROOT = Path(minidnn.__file__).parent
 COMMAND = re.compile(r"`[^`]*`")  # a whole command is as a shell takes it
@@ -98,3 +98,8 @@ def test_a_mistake_is_told_in_the_words_that_made_it(keywords, says, capsys):
     assert main(argv) == 2
     told = capsys.readouterr().err
     assert "--" in told and not any(f"{name}=" in told for name in keywords)
+
+
+def test_one_of_a_thing_is_no_plural():
+    assert [many(n, "rank") for n in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+    assert many(3, "policy") == "3 policies" and many(1, "policy") == "1 policy" and many(1200, "step") == "1,200 steps"

@@ -274,7 +274,7 @@ def test_measured_seconds_are_shown_with_their_interval_and_a_busy_machine_is_to
     assert said[0] == said[1] == [] and "other programs kept 1.3 processors busy" in said[2][0]
 
 
-def test_what_is_foreseen_is_not_set_beside_what_was_measured():
+def test_what_is_predicted_is_not_set_beside_what_was_measured():
     rows = [p.row for p in panels(budget=10**9, policies=["baseline:m", "best"])]
     (said,) = policies.bounded(rows)
     assert "no plan within the budget takes less than" in said, "NAME@N may take less"

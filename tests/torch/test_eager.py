@@ -1,4 +1,4 @@
-"""Bytes of eager PyTorch's steps: what is foreseen is what PyTorch takes on the CPU, and the module stays as it is."""
+"""Bytes of eager PyTorch's steps: what is predicted is what PyTorch takes on the CPU, and the module stays as it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from minidnn.program import Role
 from minidnn.torch.blocks import repeated
-from minidnn.torch.eager import foresee
+from minidnn.torch.eager import predict
 from tests.torch.measured import measured
 
 pytestmark = pytest.mark.peer("torch")
@@ -83,32 +83,32 @@ def measured_scratch(func, args, kwargs):
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama_rms", "bert", "encoder"])
-def test_the_bytes_of_a_real_step_are_foreseen_to_the_byte(name):
+def test_the_bytes_of_a_real_step_are_predicted_to_the_byte(name):
     module, args = net(name)
-    foreseen = foresee(module, args, loss=criterion)
+    predicted = predict(module, args, loss=criterion)
     taken = real(module, args)
-    assert (foreseen.above, foreseen.curve[-1]) == (taken.peak, taken.end)
+    assert (predicted.above, predicted.curve[-1]) == (taken.peak, taken.end)
 
 
 @pytest.mark.parametrize("name", ["mixer", "vit_token"])
 def test_what_ops_take_beside_their_results_is_all_that_is_missing(name):
     module, args = net(name)
-    without = foresee(module, args, loss=criterion)
-    foreseen = foresee(module, args, loss=criterion, scratch=measured_scratch)
+    without = predict(module, args, loss=criterion)
+    predicted = predict(module, args, loss=criterion, scratch=measured_scratch)
     taken = real(module, args)
-    assert without.above <= foreseen.above and foreseen.curve[-1] == taken.end
-    assert foreseen.above == taken.peak
+    assert without.above <= predicted.above and predicted.curve[-1] == taken.end
+    assert predicted.above == taken.peak
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama_rms", "encoder"])
 def test_checkpointed_blocks_give_their_bytes_back(name):
     module, args = net(name)
-    whole, foreseen = (foresee(module, args, loss=criterion, checkpointed=c) for c in (False, True))
+    whole, predicted = (predict(module, args, loss=criterion, checkpointed=c) for c in (False, True))
     blocks = repeated(module)
     taken = real(module, args, checkpointed=blocks.values())
-    assert foreseen.checkpointed == tuple(blocks) and len(blocks) > 1
-    assert foreseen.above < whole.above
-    assert 0 <= taken.peak - foreseen.above <= RANDOM_STATE * (len(blocks) + 1)
+    assert predicted.checkpointed == tuple(blocks) and len(blocks) > 1
+    assert predicted.above < whole.above
+    assert 0 <= taken.peak - predicted.above <= RANDOM_STATE * (len(blocks) + 1)
 
 
 def parts():
@@ -149,12 +149,12 @@ def test_gradients_that_meet_are_added_in_place():
     def loss(y, target):
         return F.binary_cross_entropy_with_logits(y, target, pos_weight=torch.ones(y.shape[1]))
 
-    foreseen, taken = foresee(module, args, loss=loss), real(module, args, loss)
-    with_scratch = foresee(module, args, loss=loss, scratch=lambda func, args, kwargs: 1)
+    predicted, taken = predict(module, args, loss=loss), real(module, args, loss)
+    with_scratch = predict(module, args, loss=loss, scratch=lambda func, args, kwargs: 1)
     lasting = [event.nbytes for event in with_scratch.events if abs(event.nbytes) > 1]
-    assert lasting == [event.nbytes for event in foreseen.events]  # what a sum takes beside leaves it in place
-    assert (foreseen.above, foreseen.curve[-1]) == (taken.peak, taken.end)
-    sizes = Counter(event.nbytes for event in foreseen.events if event.nbytes > 0)
+    assert lasting == [event.nbytes for event in predicted.events]  # what a sum takes beside leaves it in place
+    assert (predicted.above, predicted.curve[-1]) == (taken.peak, taken.end)
+    sizes = Counter(event.nbytes for event in predicted.events if event.nbytes > 0)
     assert not sizes - taken.sizes and sizes[256 * 64 * 4] == taken.sizes[256 * 64 * 4]
 
 
@@ -175,9 +175,9 @@ def test_gradients_that_meet_as_views_are_added_out_of_place():
     args = (torch.arange(4), torch.arange(4))
     module, loss = Tied(), nn.functional.cross_entropy
     taken = real(module, args, loss)
-    foreseen = foresee(module, args, loss=loss)
-    assert (foreseen.above, foreseen.curve[-1]) == (taken.peak, taken.end)
-    assert foreseen.above > 3 * module.words.weight.nbytes
+    predicted = predict(module, args, loss=loss)
+    assert (predicted.above, predicted.curve[-1]) == (taken.peak, taken.end)
+    assert predicted.above > 3 * module.words.weight.nbytes
 
 
 def test_results_that_hide_bytes_are_known():
@@ -194,9 +194,9 @@ def test_results_that_hide_bytes_are_known():
 
     args = (torch.randn(50, 4, 40), torch.randn(50, 4, 112))
     module, loss = Words(), nn.functional.smooth_l1_loss
-    foreseen, taken = foresee(module, args, loss=loss), real(module, args, loss)
-    workspace = Counter(s.nbytes for s in foreseen.storages if s.what == "aten.mkldnn_rnn_layer" and s.nbytes > 10**5)
-    assert taken.end == foreseen.curve[-1] and foreseen.above <= taken.peak
+    predicted, taken = predict(module, args, loss=loss), real(module, args, loss)
+    workspace = Counter(s.nbytes for s in predicted.storages if s.what == "aten.mkldnn_rnn_layer" and s.nbytes > 10**5)
+    assert taken.end == predicted.curve[-1] and predicted.above <= taken.peak
     assert len(workspace) == 2 and not workspace - taken.sizes  # of two layers, in both directions
 
 
@@ -206,14 +206,14 @@ def test_a_module_without_values_has_the_same_bytes():
     from tests.onnx import torch_nets
 
     module, args = net("llama_rms")
-    plain = foresee(module, args, loss=criterion)
+    plain = predict(module, args, loss=criterion)
     meta = [x.to("meta") for x in args]
-    assert foresee(module, tuple(meta), loss=criterion).events == plain.events
-    assert foresee(module.to("meta"), args, loss=criterion).events == plain.events
+    assert predict(module, tuple(meta), loss=criterion).events == plain.events
+    assert predict(module.to("meta"), args, loss=criterion).events == plain.events
     with FakeTensorMode() as mode:
         fake = torch_nets.NETS["llama_rms"]()[0].train()
         batch = tuple(mode.from_tensor(x) for x in args)
-    assert foresee(fake, batch, loss=criterion) == plain
+    assert predict(fake, batch, loss=criterion) == plain
     assert all(p.grad is None for p in fake.parameters())
 
 
@@ -246,8 +246,8 @@ def test_the_module_and_all_generators_stay_as_they_were():
     before, attributes = copy.deepcopy(module.state_dict()), set(vars(module))
     x = torch.randn(2, 3, 8, 8, requires_grad=True)
     states = [torch.get_rng_state(), random.getstate(), np.random.get_state()]
-    foreseen = foresee(module, (x, 0), loss=lambda result, _: result[0])
-    assert sorted(called) == ["backward", "forward", "gradient"] and foreseen.above > 0 and x.grad is None
+    predicted = predict(module, (x, 0), loss=lambda result, _: result[0])
+    assert sorted(called) == ["backward", "forward", "gradient"] and predicted.above > 0 and x.grad is None
     torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
     assert all(part.training for part in module.modules()) and module.seen == []
     assert set(vars(module)) == attributes and module.table.tolist() == [1] * 4
@@ -258,18 +258,20 @@ def test_the_module_and_all_generators_stay_as_they_were():
 
 def test_what_lives_at_the_peak_is_told_by_module_and_line():
     module, args = net("gpt")
-    foreseen = foresee(module, args, loss=criterion)
-    assert sum(storage.nbytes for storage in foreseen.at_peak) == foreseen.peak == foreseen.standing + foreseen.above
-    tables = {(s.module, s.what): s for s in foreseen.at_peak if s.role is Role.PARAM}
+    predicted = predict(module, args, loss=criterion)
+    assert (
+        sum(storage.nbytes for storage in predicted.at_peak) == predicted.peak == predicted.standing + predicted.above
+    )
+    tables = {(s.module, s.what): s for s in predicted.at_peak if s.role is Role.PARAM}
     assert {f"{module}.{name}".lstrip(".") for module, name in tables} <= {n for n, _ in module.named_parameters()}
-    assert sum(s.role is Role.INPUT for s in foreseen.at_peak) == len(args)
-    kept = [s for s in foreseen.at_peak if s.role is Role.ACTIVATION and "block" in s.module]
+    assert sum(s.role is Role.INPUT for s in predicted.at_peak) == len(args)
+    kept = [s for s in predicted.at_peak if s.role is Role.ACTIVATION and "block" in s.module]
     assert kept and all(s.line.startswith("tests/onnx/torch_nets.py:") for s in kept if s.what == "aten.add.Tensor")
-    made = {s.module for s in foreseen.storages if s.role is Role.PARAM_GRADIENT}
+    made = {s.module for s in predicted.storages if s.role is Role.PARAM_GRADIENT}
     assert made == {name for name, p in module.named_parameters()}
-    backward = [s for s in foreseen.storages if s.role is Role.GRADIENT and s.what == "aten.gelu_backward"]
+    backward = [s for s in predicted.storages if s.role is Role.GRADIENT and s.what == "aten.gelu_backward"]
     assert backward and all("block" in s.module and s.line.startswith("tests/onnx/torch_nets.py:") for s in backward)
-    assert foreseen.reserved >= foreseen.peak and foreseen.reserved % (2 << 20) == 0
+    assert predicted.reserved >= predicted.peak and predicted.reserved % (2 << 20) == 0
 
 
 def test_a_loss_may_be_a_module_or_among_the_results():
@@ -287,9 +289,9 @@ def test_a_loss_may_be_a_module_or_among_the_results():
 
     x, labels = torch.randn(5, 8), torch.randint(0, 3, (5,))
     inner = Inner()
-    foreseen = foresee(inner, (x,), {"labels": labels})
-    assert foreseen.above == real(inner.body, (x, labels), nn.CrossEntropyLoss()).peak
-    weighted = foresee(nn.Linear(8, 3), (x, labels), loss=nn.CrossEntropyLoss(weight=torch.ones(3)))
+    predicted = predict(inner, (x,), {"labels": labels})
+    assert predicted.above == real(inner.body, (x, labels), nn.CrossEntropyLoss()).peak
+    weighted = predict(nn.Linear(8, 3), (x, labels), loss=nn.CrossEntropyLoss(weight=torch.ones(3)))
     assert [(s.module, s.what) for s in weighted.storages if s.role is Role.STATE] == [("loss", "weight")]
 
 
@@ -334,6 +336,6 @@ def test_a_model_that_knows_how_to_checkpoint_does_it_its_way():
             return self.second(self.first(x, cache), cache).sum()
 
     module = Model()
-    foreseen = foresee(module, (torch.ones(64, 16),), checkpointed=True)
-    assert foreseen.checkpointed == ("first", "second") and "gradient_checkpointing" not in vars(module.first)
-    assert foreseen.above == foresee(module, (torch.ones(64, 16),)).above  # what a Linear keeps is not its own
+    predicted = predict(module, (torch.ones(64, 16),), checkpointed=True)
+    assert predicted.checkpointed == ("first", "second") and "gradient_checkpointing" not in vars(module.first)
+    assert predicted.above == predict(module, (torch.ones(64, 16),)).above  # what a Linear keeps is not its own

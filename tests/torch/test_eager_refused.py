@@ -1,11 +1,11 @@
-"""Modules and arguments whose bytes cannot be foreseen: what the user reads."""
+"""Modules and arguments whose bytes cannot be predicted: what the user reads."""
 
 from __future__ import annotations
 
 import pytest
 
 from minidnn.errors import InvalidInput
-from minidnn.torch.eager import foresee
+from minidnn.torch.eager import predict
 
 pytestmark = pytest.mark.peer("torch")
 
@@ -62,13 +62,13 @@ def asks(kind):
         ("none", "the loss is a NoneType, not a tensor"),
     ],
 )
-def test_what_cannot_be_foreseen_is_refused_by_line(kind, message):
+def test_what_cannot_be_predicted_is_refused_by_line(kind, message):
     import torch
 
     module = asks(kind)
     weight = module.weight
     with pytest.raises(InvalidInput, match=message):
-        foresee(module, (torch.ones(4, 8),))
+        predict(module, (torch.ones(4, 8),))
     assert module.weight is weight and module.weight.grad is None
 
 
@@ -88,4 +88,4 @@ def test_arguments_that_make_no_step_are_refused():
         (len, (x,), {}, "expected a torch.nn.Module, got builtin_function_or_method"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            foresee(module, args, **more)
+            predict(module, args, **more)

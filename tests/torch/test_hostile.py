@@ -186,5 +186,5 @@ def test_a_wrong_fake_kernel_is_told():
     from tests.torch import hostile
 
     module = hostile.Net(lambda s, x: s.b(s.a(x)) + hostile.shorter(s.a(x).detach()).sum())
-    with pytest.raises(InvalidInput, match=r"test_hostile.py:\d+ .*shorter.* was foreseen to give float32\[4, 16\]"):
+    with pytest.raises(InvalidInput, match=r"test_hostile.py:\d+ .*shorter.* was predicted to give float32\[4, 16\]"):
         compile(module, loss=hostile.F.cross_entropy)(*hostile.batch())

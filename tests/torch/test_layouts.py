@@ -56,7 +56,7 @@ def _images(gradient: Any, x: Any, aten: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("given", "of"), list(product(ORDERS, ORDERS)))
-def test_results_lie_as_foreseen(given, of):
+def test_results_lie_as_predicted(given, of):
     import torch
 
     from minidnn.torch.experimental import fake_mode
@@ -70,9 +70,9 @@ def test_results_lie_as_foreseen(given, of):
     for call, *args in calls:
         with mode:
             fakes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args]
-            foreseen = call(*fakes)
+            predicted = call(*fakes)
         real = call(*args)
-        for one, other in zip(_several(foreseen), _several(real), strict=True):
+        for one, other in zip(_several(predicted), _several(real), strict=True):
             assert (one is None) == (other is None)
             assert one is None or one.stride() == other.stride(), f"{call}: {one.stride()}, {other.stride()}"
 

@@ -1,4 +1,4 @@
-"""Bytes of optimizers: what is foreseen is what PyTorch takes on the CPU, and nothing is touched."""
+"""Bytes of optimizers: what is predicted is what PyTorch takes on the CPU, and nothing is touched."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def test_state_and_scratch_are_those_of_real_steps(name):
     def make(parameters):
         return getattr(torch.optim, name.split()[0])(parameters, lr=1e-3, **OPTIMIZERS[name])
 
-    foreseen = bytes_of(make, module)
+    predicted = bytes_of(make, module)
     optimizer = make(module.parameters())
     for p in module.parameters():
         p.grad = torch.ones_like(p)
     for _ in range(7):  # RAdam does more from its sixth step on
         optimizer.step()
     real = measured(optimizer.step)
-    assert foreseen.state == state_of(optimizer) == sum(foreseen.by_parameter.values())
-    assert 0 <= real.peak - real.end - foreseen.scratch <= NUMBERS
+    assert predicted.state == state_of(optimizer) == sum(predicted.by_parameter.values())
+    assert 0 <= real.peak - real.end - predicted.scratch <= NUMBERS
     before = copy.deepcopy(optimizer.state_dict())
-    assert bytes_of(optimizer, module) == foreseen
+    assert bytes_of(optimizer, module) == predicted
     torch.testing.assert_close(optimizer.state_dict(), before, rtol=0, atol=0)
 
 
@@ -120,7 +120,7 @@ def test_groups_schedulers_and_closures_over_the_module_work():
         (lambda optim: optim.SGD(net().parameters()), "7 of the optimizer's parameters are none of the module's"),
     ],
 )
-def test_what_cannot_be_foreseen_is_refused(make, message):
+def test_what_cannot_be_predicted_is_refused(make, message):
     import torch
 
     with pytest.raises(InvalidInput, match=message):

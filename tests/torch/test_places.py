@@ -38,7 +38,7 @@ class Fails(torch.nn.Linear):
 def test_an_error_names_the_line_of_a_file_of_any_name(tmp_path, name, kind):
     import torch
 
-    from minidnn.torch.eager import foresee
+    from minidnn.torch.eager import predict
     from minidnn.torch.step import compile
 
     file = tmp_path / name
@@ -46,7 +46,7 @@ def test_an_error_names_the_line_of_a_file_of_any_name(tmp_path, name, kind):
     file.write_text(MODULE)
     module = runpy.run_path(str(file))[kind](4, 4)
     line = {"Asks": 6, "Fails": 12}[kind]
-    for run in (compile(module, loss=lambda y, t: (y - t).sum()), lambda *args: foresee(module, args, loss=torch.dist)):
+    for run in (compile(module, loss=lambda y, t: (y - t).sum()), lambda *args: predict(module, args, loss=torch.dist)):
         with pytest.raises(InvalidInput, match=rf"{name}:{line}\b"):
             run(torch.ones(2, 4), torch.ones(2, 4))
 

@@ -55,7 +55,7 @@ def _traced() -> tuple[Any, list[Any]]:
     return graph.graph, [x.detach() for x in trees.tree_leaves(arguments)]
 
 
-def _foreseen(graph: Any, found: dict[Any, Found]) -> int:
+def _predicted(graph: Any, found: dict[Any, Found]) -> int:
     """The most bytes at once, where each storage dies after its last use."""
     storages: dict[
         Any, list[tuple[Any, ...]]
@@ -98,13 +98,13 @@ def _run(graph: Any, inputs: list[Any]) -> None:
                 values.pop(one, None)
 
 
-def test_a_step_takes_what_was_foreseen(tmp_path):
+def test_a_step_takes_what_was_predicted(tmp_path):
     graph, inputs = _traced()
     nodes = [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
     found = dict(zip(nodes, Scratch(directory=tmp_path).of([Call.of_node(n) for n in nodes]), strict=True))
     assert {one.origin for one in found.values()} <= {MEASURED, KEPT}
-    foreseen = _foreseen(graph, found)
-    without = _foreseen(graph, {n: Found(0, one.results, one.origin) for n, one in found.items()})
+    predicted = _predicted(graph, found)
+    without = _predicted(graph, {n: Found(0, one.results, one.origin) for n, one in found.items()})
     with memory.followed() as m:
         _run(graph, inputs)
-    assert 0 <= foreseen - m.peak <= 1024 and m.peak - without > 1 << 15
+    assert 0 <= predicted - m.peak <= 1024 and m.peak - without > 1 << 15

@@ -1,11 +1,11 @@
-"""Values that a module asks for while its bytes are foreseen: those that neither parameters nor chance decide."""
+"""Values that a module asks for while its bytes are predicted: those that neither parameters nor chance decide."""
 
 from __future__ import annotations
 
 import pytest
 
 from minidnn.errors import InvalidInput
-from minidnn.torch.eager import foresee
+from minidnn.torch.eager import predict
 from tests.torch.measured import measured
 
 pytestmark = pytest.mark.peer("torch")
@@ -65,7 +65,7 @@ def test_a_step_takes_the_path_that_its_arguments_tell(asks, mask):
         return value
 
     step()
-    assert foresee(module, args).above == measured(step).peak
+    assert predict(module, args).above == measured(step).peak
     assert args[1].tolist() == list(mask)  # what the module changes is a copy
 
 
@@ -81,7 +81,7 @@ def test_what_parameters_or_chance_decide_is_refused(asks):
     import torch
 
     with pytest.raises(InvalidInput, match=r"test_values\.py:\d+: Asking asks for a value that depends on data"):
-        foresee(asking(asks), (torch.randn(4, 64), torch.ones(4)))
+        predict(asking(asks), (torch.randn(4, 64), torch.ones(4)))
 
 
 def test_without_values_arguments_decide_nothing():
@@ -89,5 +89,5 @@ def test_without_values_arguments_decide_nothing():
 
     x, mask = torch.randn(4, 64), torch.ones(4)
     with pytest.raises(InvalidInput, match="asks for a value that depends on data"):
-        foresee(asking(masked), (x.to("meta"), mask.to("meta")))
-    assert foresee(asking(counted), (x.to("meta"), mask.to("meta"))) == foresee(asking(counted), (x, mask))
+        predict(asking(masked), (x.to("meta"), mask.to("meta")))
+    assert predict(asking(counted), (x.to("meta"), mask.to("meta"))) == predict(asking(counted), (x, mask))

@@ -216,7 +216,7 @@ def test_a_signal_to_all_processes_ends_all_of_them(case, number, code):
     assert len(list((case / "out").glob("small_iter_*"))) == (number != signal.SIGKILL)
 
 
-def test_their_bytes_are_in_the_ram_that_is_foreseen(case, capsys):
+def test_their_bytes_are_in_the_ram_that_is_predicted(case, capsys):
     def rows(*more):
         assert main(["plan", "solver.yaml", "--device", "reference", "--ram", "16GiB", "--json", *more]) == 0
         return json.loads(capsys.readouterr().out)["rows"][0]["ram_workers_bytes"]

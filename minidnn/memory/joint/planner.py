@@ -51,7 +51,7 @@ NEAR = 1.0001  # of the bound: a start this good is not searched
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A plan, the seconds that it is foreseen to take, and the bound."""
+    """A plan, the seconds that it is predicted to take, and the bound."""
 
     plan: Plan
     seconds: float

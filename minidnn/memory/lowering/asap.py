@@ -5,7 +5,7 @@ that has used any freed bytes. Once the buffers are placed, the former users of 
 waits for these alone: the last op, and the copies out. Offsets stay, and so do all values. A copy back may begin
 earlier, and none begins later.
 
-So a step stalls less where ops are quicker than foreseen, or copies slower. The papers say when their copies begin, so
+So a step stalls less where ops are quicker than predicted, or copies slower. The papers say when their copies begin, so
 only `best` asks for this. With a ring copies keep their points: its bytes are used in turns.
 """
 

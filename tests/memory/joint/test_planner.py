@@ -221,7 +221,7 @@ def test_random_budgets_of_random_nets_are_kept():
 
 @pytest.mark.parametrize("case", usual_are(["normed"], ["normed", "clipped"]))
 def test_among_several_ranks_it_is_never_slower_than_a_policy_that_keeps_the_budget(case):
-    """What it foresees has the communications in it, and forward runs again though a step begins with gathers."""
+    """What it predicts has the communications in it, and forward runs again though a step begins with gathers."""
     device = among(costs(bandwidth=1e8), Link(2e8, 2e-5, drag=0.2))
     (program,) = made(4, case).values()
     whole = unproved([program], "liveness:m", device, device.memory)["TRAIN"].arena

@@ -94,7 +94,7 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
     if not budget or not may_lack_room(program, costs):
         return _within(program, costs, budget, others, parts, tell)
     assert costs.host is not None
-    if costs.staging is not None:  # what passes through a ring may take less than is foreseen (memory/lowering/host.py)
+    if costs.staging is not None:  # what passes a ring may take less than is predicted (memory/lowering/host.py)
         plan = best(program, replace(costs, host=None), budget, others, parts)
         if _keeps(program, costs, plan, budget):
             return plan

@@ -1,7 +1,7 @@
 """best, where the costs of copies are in doubt (Costs.doubt): a plan that copies has to be quicker by more than that.
 
 On a host, copies take the cores from the ops beside them, and their costs are known less well than those of ops. So a
-plan counts with the seconds that its copies may take longer than foreseen. Beside the quickest plan there is the
+plan counts with the seconds that its copies may take longer than predicted. Beside the quickest plan there is the
 quickest that sends nothing away; of two that count alike, the one that moves less is taken. Where nothing is in doubt,
 as on a simulated GPU, seconds are all that counts.
 """

@@ -14,7 +14,7 @@ Tensors come back in backward ahead of their use.
 
 We deviate: nothing is packed on the way. The original packs on the GPU, and as half-precision numbers for the copy.
 That would change bits. So a compressible tensor takes as long as any other of its size. The second selection is taken
-only if its foreseen step is quicker than the first one's.
+only if its predicted step is quicker than the first one's.
 
 Where the paper is silent we read it so:
 

@@ -68,7 +68,7 @@ def _gradients(
     program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], host_ops: Collection[Op]
 ) -> Iterator[OffloadInterval]:
     """A gradient leaves when it has been made, and so does all else that the host's updates read. Its bytes are free at
-    the first execution that is foreseen to begin after the copy, so that compute need not wait."""
+    the first execution that is predicted to begin after the copy, so that compute need not wait."""
     ops, end = program.ops, len(program.ops)
     fixed = program.fixed | {t for op in host_ops for t in op.writes}
     wanted = {t for op in host_ops for t in op.reads} - fixed
