@@ -145,7 +145,8 @@ class Report(Window):
 
     def _pick(self) -> None:
         """A policy, by the keyboard: its line stands out, and Escape ends that."""
-        button = self.page.locator(".picks button").nth(1)
+        drawn = "document.querySelectorAll('g.line').length && document.querySelector('g.line').dataset.policy"
+        button = self.page.locator(f".picks button[data-policy='{self.page.evaluate(drawn)}']")  # others may have none
         name = str(button.get_attribute("data-policy"))
         button.focus()
         self.page.keyboard.press("Enter")

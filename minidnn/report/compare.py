@@ -17,7 +17,7 @@ from minidnn.report.tradeoff import tradeoff
 CLOSE = 0.98  # of another's time: what takes no less is not called quicker
 LEVEL = 1.001  # times another's time: what takes no more is as quick
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
-FOLDED = ("time", "slowdown")  # columns whose intervals take a line of their own in a narrow window
+FOLDED = ("time", "slowdown")  # columns whose intervals take a line of their own where room is short
 NARROW_TOO = ("policy", "fits", "peak", "time", "slowdown", "weights equal")  # columns that a narrow window has, too
 
 
@@ -148,7 +148,11 @@ def _table(panels: Sequence[Panel]) -> str:
                 kinds.append("wrap")
             if heading in ("fits", "weights equal"):
                 kinds += {"yes": ["yes"], "NO": ["no"], "refused": ["no"]}.get(text, [])
-            out.append(f'<td class="{" ".join(kinds)}">{escape(text)}</td>')
+            shown = escape(text)
+            if heading in FOLDED:  # before the interval, and on a phone between a number and its unit, too
+                number, _, interval = shown.partition(" (")
+                shown = f"<span>{number}</span> ({interval}" if interval else number
+            out.append(f'<td class="{" ".join(kinds)}">{shown}</td>')
         out.append("</tr>")
     more = ", ".join(h for h, kinds in own.items() if "usual" in kinds)
     note = f'<p class="dim note narrow">A wider window has more columns: {more}.</p>' if more else ""

@@ -135,7 +135,7 @@ def test_each_lost_wait_is_noticed(net, given, tmp_path):
 
 def test_where_the_allocator_chooses_addresses_copies_back_wait_for_all_freed_bytes(tmp_path):
     """As `best` plans them, they wait for those alone that used the bytes at their planned offset. Under which budget
-    that shows depends on the version of PyTorch."""
+    that shows depends on the version of PyTorch, and on the number of its threads."""
     import torch
 
     from minidnn.torch.arguments import Arguments
@@ -143,12 +143,12 @@ def test_where_the_allocator_chooses_addresses_copies_back_wait_for_all_freed_by
     from tests.torch.imitation import Imitation
 
     races = []
-    for budget in ("45%", "50%", "55%", "60%", "65%", "75%"):
-        step, _, args, _ = started(Imitation(), "cnn", {"budget": budget}, tmp_path)
+    budgets = iter(range(38, 80))
+    while not races:
+        step, _, args, _ = started(Imitation(), "cnn", {"budget": f"{next(budgets)}%"}, tmp_path)
         step._suited = lambda device, schedule: suited(torch.device("cpu"), schedule)
         planned = step.plan(*args)
         assert planned.schedule.plan.asap
         tensors = Arguments.of(args).tensors
         races += run(planned, planned.schedule, tensors)
         assert not run(planned, suited(torch.device("cuda", 0), planned.schedule), tensors)
-    assert races
