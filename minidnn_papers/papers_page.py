@@ -12,7 +12,7 @@ HEAD = """# Who proposed what
 
 Each policy follows a paper, or is minidnn's own. The list below each policy gives our assumptions where the text is
 silent or was not available. What follows a paper has the name of its system; what is partial, or decides otherwise, is
-called "-style". [The board](board.md) compares the policies, and [the policies by their pictures](policies.md) explains
+called "-style". [The board](board.md) compares the policies, and [the policies in pictures](policies.md) explains
 them. No policy follows [the relatives](papers.md#relatives), but ideas of theirs meet ours.
 """
 
