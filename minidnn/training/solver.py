@@ -518,7 +518,7 @@ def _nets(
     if not isinstance(solver, Nets) and nets.made_up and "base_lr" not in fields:
         rate = either("--set base_lr=RATE", "base_lr=RATE")
         finds = either("`minidnn tune FILE --rate`", "minidnn.tune_rate(net)")
-        notes.append(f"nobody names a learning rate, so it is {RATE}: {rate} says another, and {finds} finds one")
+        notes.append(f"no learning rate was given, so it is {RATE}: {rate} sets another, and {finds} finds one")
     return nets, notes
 
 

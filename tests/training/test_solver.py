@@ -452,7 +452,7 @@ layer:
         net = minidnn.Net.from_text(self.TEXT)
         with minidnn.Solver(net, device="reference", data=arrays) as solver:
             (note,) = (note for note in solver.notes if "learning rate" in note)
-            assert "it is 0.01: base_lr=RATE says another, and minidnn.tune_rate(net) finds one" in note
+            assert "it is 0.01: base_lr=RATE sets another, and minidnn.tune_rate(net) finds one" in note
             with pytest.raises(InvalidInput, match=r"use solve\(epochs=10\), or Solver\(..., max_iter=1000\)"):
                 solver.solve()
         with minidnn.Solver(net, device="reference", data=arrays, base_lr=0.1) as solver:
