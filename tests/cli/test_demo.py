@@ -55,6 +55,7 @@ def shown(out: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in out.splitlines() if line.startswith("   $ ")]
 
 
+@pytest.mark.extended
 def test_it_shows_the_commands_that_do_the_same(short, monkeypatch, capsys):
     monkeypatch.setattr(demo, "WANTED", 0)
     assert main(["demo", "--out", "mine"]) == 0

@@ -82,10 +82,17 @@ def test_plans_that_are_placed_by_a_heuristic_are_proved(name, by):
     assert s.plan.offloads == arrange([program], "vdnn_conv:m", costs()).schedules["TRAIN"].plan.offloads
 
 
-@pytest.mark.parametrize("policy", ["vdnn_pp:m", "superneurons_on_demand", "best", "dtr:m"])
-def test_a_policy_plans_for_the_places_that_the_heuristic_gives(policy):
+@pytest.mark.parametrize(
+    "policy, name",
+    [
+        *((policy, "inception") for policy in ("vdnn_pp:m", "superneurons_on_demand", "dtr:m")),
+        ("best", "chain"),
+        pytest.param("best", "inception", marks=pytest.mark.extended),
+    ],
+)
+def test_a_policy_plans_for_the_places_that_the_heuristic_gives(policy, name):
     """Its smallest budget is one that it keeps with these places, which may be a larger one."""
-    program, on = PROGRAMS["inception"](), replace(costs(), placement=Heuristic("worst", True, "size"))
+    program, on = PROGRAMS[name](), replace(costs(), placement=Heuristic("worst", True, "size"))
     with pytest.raises(BudgetError) as refused:
         arrange([program], policy, on, 1)
     s = arrange([program], policy, on, refused.value.smallest).schedules["TRAIN"]
