@@ -116,20 +116,25 @@ typedef struct {
     int64_t h, w, c, pitch; /* c: channels of a group; pitch: floats from pixel to pixel, the channels of all groups */
 } Image;
 
+/* What is known of the pixels and channels that are read: INSIDE: all exist; EDGE: some pixels lie outside of the image;
+ * RAGGED: so do some channels. */
+enum { INSIDE, EDGE, RAGGED };
+static const float OUTSIDE[LANES];
+
 /* Transforms side x side pixels of an image from (top, left) on, zero outside of it, for channels [from, to). The value
- * of channel c at point p goes to out[(c / PANEL) * panel + c % PANEL + p * plane]. `whole`: all these pixels and
- * channels exist. */
-ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, const int side, const int whole,
+ * of channel c at point p goes to out[(c / PANEL) * panel + c % PANEL + p * plane]. */
+ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, const int side, const int known,
                           int64_t from, int64_t to, float *out, int64_t panel, int64_t plane) {
     for (int64_t c = from; c < to; c += LANES) {
         vec field[POINTS];
         EACH(j, side) {
+            const int64_t column = left + j;
             vec pixels[TILE];
             EACH(i, side) {
-                const int64_t row = top + i, column = left + j;
-                const int there = whole || (row >= 0 && row < s.h && column >= 0 && column < s.w && c < s.c);
-                const float *p = x + (there ? (row * s.w + column) * s.pitch + c : 0);
-                pixels[i] = whole ? load(p) : there ? load_some(p, s.c - c) : (vec){0};
+                const int64_t row = top + i;
+                const int there = known == INSIDE || (row >= 0 && row < s.h && column >= 0 && column < s.w);
+                const float *p = there ? x + (row * s.w + column) * s.pitch + c : OUTSIDE;
+                pixels[i] = known == RAGGED && there ? load_some(p, s.c > c ? s.c - c : 0) : load(p);
             }
             column_in(pixels, field, j, side);
         }
@@ -137,13 +142,16 @@ ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, co
     }
 }
 
-/* The same for channels [0, padded). Whole vectors of a tile inside the image need no check of the image's edges. */
+/* The same for channels [0, padded). */
 ALWAYS void tile_in(const float *x, Image s, int64_t top, int64_t left, const int side, int64_t padded, float *out,
                     int64_t panel, int64_t plane) {
     const int inside = top >= 0 && left >= 0 && top + side <= s.h && left + side <= s.w;
-    const int64_t whole = inside ? s.c / LANES * LANES : 0;
-    tile_channels(x, s, top, left, side, 1, 0, whole, out, panel, plane);
-    tile_channels(x, s, top, left, side, 0, whole, padded, out, panel, plane);
+    const int64_t whole = s.c / LANES * LANES;
+    if (inside)
+        tile_channels(x, s, top, left, side, INSIDE, 0, whole, out, panel, plane);
+    else
+        tile_channels(x, s, top, left, side, EDGE, 0, whole, out, panel, plane);
+    tile_channels(x, s, top, left, side, RAGGED, whole, padded, out, panel, plane);
 }
 
 /* The image of tile t, and the pixel of the result where the tile begins. */
