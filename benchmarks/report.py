@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from minidnn.report import table
 
 # Goals on two threads: (network, batch (, tokens)) -> (seconds over the best peer's, bytes over its).
 LIVENESS: Mapping[tuple[str | int, ...], tuple[float | None, float]] = {
-    ("vgg16", 4): (0.42, 0.85), ("resnet18", 8): (0.55, 1.0), ("resnet34", 8): (0.55, 1.0),
-    ("resnet50", 8): (0.60, 1.0), ("densenet121", 8): (0.58, 1.0), ("alexnet", 32): (0.55, 0.85),
-    ("googlenet", 8): (0.38, 1.0), ("lenet", 64): (0.55, 1.0), ("cifar10_quick", 100): (0.58, 1.0),
-    ("mobilenet_v2", 8): (0.70, 1.0), ("squeezenet", 8): (0.70, 1.0), ("vit_s", 8): (0.80, 0.70),
+    ("vgg16", 4): (0.36, 0.85), ("resnet18", 8): (0.50, 1.0), ("resnet34", 8): (0.50, 1.0),
+    ("resnet50", 8): (0.60, 1.0), ("densenet121", 8): (0.58, 1.0), ("alexnet", 32): (0.50, 0.85),
+    ("googlenet", 8): (0.33, 1.0), ("lenet", 64): (0.50, 1.0), ("cifar10_quick", 100): (0.58, 1.0),
+    ("mobilenet_v2", 8): (0.50, 1.0), ("squeezenet", 8): (0.50, 1.0), ("vit_s", 8): (0.80, 0.70),
     ("vit_small", 8): (0.80, 0.70), ("convnext_tiny", 8): (0.80, 0.70), ("gpt2", 4, 512): (0.80, 0.70),
 }  # fmt: skip
 CHEAP: Mapping[tuple[str | int, ...], tuple[float | None, float]] = {
@@ -142,9 +143,11 @@ def picture(document: Document) -> str:
 
 
 def stem(document: Document) -> str:
-    """The file name, without ending, of the results of the document's machine."""
+    """The file name, without ending, of the results of the document's machine: with AVX2's kernels alone, since the
+    command or the CPU has no others, it is another."""
     m = document["machine"]
-    return f"cpu-{slug(m['cpu'])}-{m['cores']}{'-avx2' if document['avx2'] else ''}"
+    avx2 = document["avx2"] or re.search(r"\bAVX2\b", document["rows"][0]["device"])
+    return f"cpu-{slug(m['cpu'])}-{m['cores']}{'-avx2' if avx2 else ''}"
 
 
 def save(document: Document, folder: Path) -> Sequence[Path]:
