@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 OUT := out
 
-.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures gallery docs wheels wheels-check clean help
+.PHONY: demo demo-ranks test test-all test-rest test-peers quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures gallery docs docs-versions wheels wheels-check clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -34,6 +34,7 @@ help:
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make docs    build the site in $(OUT)/site, and run every command and all Python that it shows: some minutes"
+	@echo "make docs-versions   build the site of each release beside that of the files as they are, in $(OUT)/versions"
 	@echo "make reference  write docs/layers.md, docs/solver.md, docs/papers.md, docs/results.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew (screenshots need Chromium)"
 	@echo "make gallery    compute the papers' figures anew, and what docs/gallery shows of them: half an hour"
@@ -249,6 +250,10 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs $(OUT)/site
 	$(BIN)/$(PYTEST) --tell tests/site/check_*.py $(ARGS)
 	@echo "$(OUT)/site/index.html"
+
+# The sites of all releases, by their tags, and of the files as they are, as they are published.
+docs-versions: $(VENV)/.docs
+	$(BIN)/python docs/versions.py $(OUT)/versions
 
 clean:
 	rm -rf $(OUT) $(VENV) $(PEERS) .venv-cuda12 .venv-cuda13 .whl build dist *.egg-info

@@ -37,6 +37,9 @@ autodoc_typehints = "none"  # docstrings say types, shapes and units
 
 html_theme = "furo"
 html_static_path = ["style"]
+templates_path = ["templates"]
+_ABOVE = ["sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html", "sidebar/navigation.html"]
+html_sidebars = {"**": [*_ABOVE, "versions.html", "sidebar/scroll-end.html"]}
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_show_copyright = html_show_sphinx = False
