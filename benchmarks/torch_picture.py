@@ -1,6 +1,6 @@
 """The picture of benchmarks/torch_rivals.py: a step's time against its bytes, PyTorch's ways beside `minidnn.torch`.
 
-A panel for each net, one above the other, in letters that can be read on a phone.
+A panel for each net, one above the other, as narrow as a phone asks, in letters that can be read there.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from minidnn.report.markup import escape
 from minidnn.report.table import size
 
 RESULTS = Path(__file__).parent / "results"
-WIDTH, LEFT, RIGHT = 720, 62, 20
-HEAD, TITLE, HEIGHT, BELOW = 150, 34, 236, 52  # pixels: of the head, and of a panel's title, plot and axis
-LETTERS = ".mini .large text, .mini .large text.soft { font-size: 15px; } .mini text.head { font-size: 21px; }"
+WIDTH, LEFT, RIGHT = 560, 62, 20
+HEAD, LINE, TITLE, HEIGHT, BELOW = 204, 22, 34, 236, 52  # pixels: of the head, and of a panel's title, plot and axis
+LETTERS = ".mini .large text, .mini .large text.soft { font-size: 16px; } .mini text.head { font-size: 22px; }"
 NETS = {"resnet50": "ResNet-50, 8 images of 224 × 224", "gpt2": "GPT-2 small, 4 rows of 256 tokens"}
 # way -> its name in the legend, and its colour
 WAYS = {
@@ -31,7 +31,7 @@ WAYS = {
     "aot": ("activation_memory_budget", "p-superneurons"),
     "inductor": ("the same, inductor", "p-layrub"),
 }
-LEGEND = (("best", "bound", "eager"), ("checkpoint", "save_on_host"), ("aot", "inductor"))
+LEGEND = (("best", "bound"), ("eager", "save_on_host"), ("checkpoint", "aot"), ("inductor",))
 Row = dict[str, Any]
 Point = tuple[float, float]
 
@@ -64,29 +64,28 @@ def picture(rows: Sequence[Row], note: str) -> str:
     for net in NETS:
         body += _panel(net, [r for r in rows if r["net"] == net], top)
         top += TITLE + HEIGHT + BELOW
-    about = (
-        "Time of a step, in times of eager's, against its memory above parameters and batch. Hollow: not eager's bits."
+    notes = (
+        "Time of a step, in times of eager's, against its memory above",
+        "parameters and batch. Hollow: not eager's bits.",
+        note,
     )
     frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
     head = [
         f'<svg class="mini" {frame} role="img"><style>{STYLE}{LETTERS}</style>',
         f'<rect class="paper" width="{WIDTH}" height="{top}" rx="8"/><g class="large">',
         '<text class="head" x="20" y="31">The same bits in fewer bytes: what a step takes</text>',
-        f'<text class="soft" style="font-size:12.5px" x="20" y="52">{escape(about)}</text>',
-        f'<text class="soft" style="font-size:12.5px" x="20" y="69">{escape(note)}</text>',
+        *(f'<text class="soft" x="20" y="{58 + 20 * k}">{escape(line)}</text>' for k, line in enumerate(notes)),
     ]
     return "\n".join([*head, *_legend(), *body, "</g></svg>"]) + "\n"
 
 
 def _legend() -> Iterator[str]:
     for line, ways in enumerate(LEGEND):
-        x = 20
-        for way in ways:
+        for x, way in zip((20, 270), ways, strict=False):
             name, colour = WAYS[way]
-            y = 84 + 21 * line
+            y = 112 + LINE * line
             yield f'<rect x="{x}" y="{y}" width="12" height="12" rx="2" fill="var(--{colour})"/>'
             yield f'<text x="{x + 18}" y="{y + 11}">{escape(name)}</text>'
-            x += 38 + round(8 * len(name))
 
 
 def _panel(net: str, rows: Sequence[Row], top: int) -> Iterator[str]:
