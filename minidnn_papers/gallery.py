@@ -26,7 +26,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 NUMBERS = ("paper", "ours", "tried", "deviation", "left")  # fields that are numbers, or missing
 
-HEAD = """# Five papers, and what holds of them
+HEAD = """# Five papers, reproduced
 
 Made of `docs/gallery/*.csv` by `make reference`: do not edit.
 
@@ -34,10 +34,15 @@ minidnn has five published systems as policies. Each has a page here with its pa
 beside ours, and what does not hold. This page has the headlines: every number and claim of the five abstracts.
 `minidnn reproduce --figure abstract` computes them; without `--figure`, it computes all {count} figures.
 
-The verdict is computed from the numbers. *Within 10 %* speaks for itself. *Explained by a trial*: with one fact changed
-that the paper leaves open, ours comes within 10 %. *By construction*: what we ask for makes the numbers agree, so that
-they prove nothing. *Not explained* is what it says: the headline is not reproduced here. Below each table stands why
-numbers may differ, as far as they bear it out. Seconds are simulated; no GPU was used.
+The verdict is computed from the numbers:
+
+- *within 10 %*: ours differs from theirs by a tenth at most;
+- *explained by a trial*: it comes within 10 % once one fact that the paper leaves open is changed;
+- *by construction*: the numbers agree because of what we ask for, so they prove nothing;
+- *not explained*: the headline is not reproduced here.
+
+The notes below each table give reasons for the differences, as far as the numbers support them. Seconds are simulated;
+no GPU was used.
 """
 STANDINGS = "## All figures by verdict\n\nThe rows of every table and figure, those of the abstracts included."
 TREE = "```{toctree}\n:hidden:\n\n" + "\n".join(FIGURES) + "\n```\n"
