@@ -73,7 +73,7 @@ def picture(rows: Sequence[Row], note: str) -> str:
     head = [
         f'<svg class="mini" {frame} role="img"><style>{STYLE}{LETTERS}</style>',
         f'<rect class="paper" width="{WIDTH}" height="{top}" rx="8"/><g class="large">',
-        '<text class="head" x="20" y="31">The same bits in fewer bytes: what a step takes</text>',
+        '<text class="head" x="20" y="31">The same bits in fewer bytes</text>',
         *(f'<text class="soft" x="20" y="{58 + 20 * k}">{escape(line)}</text>' for k, line in enumerate(notes)),
     ]
     return "\n".join([*head, *_legend(), *body, "</g></svg>"]) + "\n"
