@@ -7,6 +7,10 @@ others with the same error; and last those that only know that another rank has 
 
 Until a rank's MPI has started, the launcher may not notice that another has ended: MPICH's then waits for ever. So the
 parent looks after the other ranks of its machine meanwhile, and at the clock.
+
+Afterwards, MPICH's launcher may still miss an end with an exit code: if it collects the code before it reads that the
+process has closed its connection, it kills nobody (hydra's pmip.c and pmip_cb.c, MPICH 5.0). It never misses an end by
+a signal, and then ends the ranks of all machines. So a rank that fails ends so (`leave`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from minidnn.cli.restarts import INPUT
 from minidnn.ranks.engine import LIMIT, RankLost
 from minidnn.ranks.launched import Launch
 from minidnn.training.interrupt import SIGNALS
@@ -99,6 +104,19 @@ def guarded(
         rest = f"\nthe newest snapshot is {newest}: --resume latest continues from it" if newest else ""
         _complain(f"rank {launch.rank}: {why}{rest}")
     return LOST if code < 0 else code
+
+
+def leave(launch: Launch, code: int) -> int:
+    """The exit code of a rank's process. With one that means that others may be waiting for this rank, the process ends
+    here, in a way that the launcher notices. Wrong input and Ctrl-C end all ranks alike, and their codes say so."""
+    if launch.by != "MPICH" or code in (0, INPUT, 128 + signal.SIGINT):
+        return code
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return code
 
 
 def ranks_here(launch: Launch) -> int:

@@ -106,11 +106,12 @@ def run(args: argparse.Namespace) -> int:
         args.resume = "latest"
     if launch is None:
         return _train(args)
-    from minidnn.cli.guard import guarded
+    from minidnn.cli.guard import guarded, leave
     from minidnn.ranks.engine import LIMIT
 
     limit = args.rank_limit or LIMIT
-    return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _outcome(error, args), limit)
+    code = guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _outcome(error, args), limit)
+    return leave(launch, code)
 
 
 def _part(batches: int, ranks: int) -> int:

@@ -148,3 +148,19 @@ def test_once_mpi_has_started_nobody_looks_after_the_others(capfd, monkeypatch):
 
     counts = chain([3], repeat(2))
     assert ends(lambda: next(counts), 600, capfd, works) == (5, "")
+
+
+@pytest.mark.parametrize(
+    "by, code, ended", [("MPICH", 1, -signal.SIGTERM), ("MPICH", 2, 2), ("MPICH", 0, 0), ("torchrun", 1, 1)]
+)
+def test_a_rank_that_fails_ends_by_a_signal_which_mpich_never_misses(by, code, ended):
+    script = f"""
+import sys
+from minidnn.cli import guard
+from minidnn.ranks.launched import Launch
+
+print("said", end="")
+sys.exit(guard.leave(Launch({by!r}, 1, 3, 1, 3), {code}))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == ended and run.stdout == "said", run
