@@ -83,14 +83,16 @@ class _Losses(Plot):
         path = "L".join(f"{self.x(math.log10(rate)):.1f} {self.y(loss):.1f}" for rate, loss in points)
         self.elements.append(f'<path d="M{path}" fill="none" {look}/>')
 
-    def rate(self, rate: float, words: str, line: int) -> None:
-        """A line up at this rate, with words beside it, on one of several lines below the plot's upper edge."""
-        x = self.x(math.log10(rate))
-        self.elements.append(f'<line class="base" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top}" y2="{self.bottom}"/>')
-        left = x > (LEFT + WIDTH - RIGHT) / 2
-        anchor, dx = ("end", -7) if left else ("start", 7)
-        place = f'x="{x + dx:.1f}" y="{self.top + 14 + 18 * line}" text-anchor="{anchor}"'
-        self.elements.append(f'<text class="soft over" {place}>{escape(words)}</text>')
+    def rates(self, told: Sequence[tuple[float, str]]) -> None:
+        """A line up at each rate, and above all lines the words beside them, one below the other."""
+        for rate, _ in told:
+            x = self.x(math.log10(rate))
+            self.elements.append(f'<line class="base" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top}" y2="{self.bottom}"/>')
+        for line, (rate, words) in enumerate(told):
+            x = self.x(math.log10(rate))
+            anchor, dx = ("end", -7) if x > (LEFT + WIDTH - RIGHT) / 2 else ("start", 7)
+            place = f'x="{x + dx:.1f}" y="{self.top + 14 + 18 * line}" text-anchor="{anchor}"'
+            self.elements.append(f'<text class="soft over" {place}>{escape(words)}</text>')
 
 
 def drawn(document: Document, title: str = "", note: str = "") -> str:
@@ -109,10 +111,8 @@ def drawn(document: Document, title: str = "", note: str = "") -> str:
         "suggested_lr": "suggested: {}", "least_loss_lr": "least loss: {}", "base_lr": "the solver's own: {}",
         "diverged_lr": "diverges: {}",
     }  # fmt: skip
-    for line, (name, words) in enumerate(marked.items()):
-        rate = document[name]
-        if rate and across[0] <= math.log10(rate) <= across[1]:
-            plot.rate(rate, words.format(f"{rate:.2g}"), line)
+    told = [(document[name], words.format(f"{document[name]:.2g}")) for name, words in marked.items() if document[name]]
+    plot.rates([(rate, words) for rate, words in told if across[0] <= math.log10(rate) <= across[1]])
     return plot.svg("Loss against learning rate")
 
 
