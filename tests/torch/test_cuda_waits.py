@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Alloc, Compute, Free, Wait
 from tests.torch.test_cuda_runtime import RING, started
@@ -143,12 +144,17 @@ def test_where_the_allocator_chooses_addresses_copies_back_wait_for_all_freed_by
     from tests.torch.imitation import Imitation
 
     races = []
-    budgets = iter(range(38, 80))
-    while not races:
-        step, _, args, _ = started(Imitation(), "cnn", {"budget": f"{next(budgets)}%"}, tmp_path)
-        step._suited = lambda device, schedule: suited(torch.device("cpu"), schedule)
-        planned = step.plan(*args)
+    for percent in range(38, 80):
+        try:
+            step, _, args, _ = started(Imitation(), "cnn", {"budget": f"{percent}%"}, tmp_path)
+            step._suited = lambda device, schedule: suited(torch.device("cpu"), schedule)
+            planned = step.plan(*args)
+        except BudgetError:  # a CPU's convolutions need their own bytes of scratch
+            continue
         assert planned.schedule.plan.asap
         tensors = Arguments.of(args).tensors
-        races += run(planned, planned.schedule, tensors)
         assert not run(planned, suited(torch.device("cuda", 0), planned.schedule), tensors)
+        races += run(planned, planned.schedule, tensors)
+        if races:
+            break
+    assert races
