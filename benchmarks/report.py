@@ -143,8 +143,8 @@ def picture(document: Document) -> str:
 
 
 def stem(document: Document) -> str:
-    """The file name, without ending, of the results of the document's machine: with AVX2's kernels alone, since the
-    command or the CPU has no others, it is another."""
+    """The file name, without ending, of the results of the document's machine. Results of AVX2's kernels have a name of
+    their own, whether the command or the CPU asks for these."""
     m = document["machine"]
     avx2 = document["avx2"] or re.search(r"\bAVX2\b", document["rows"][0]["device"])
     return f"cpu-{slug(m['cpu'])}-{m['cores']}{'-avx2' if avx2 else ''}"

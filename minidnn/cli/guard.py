@@ -10,7 +10,7 @@ parent looks after the other ranks of its machine meanwhile, and at the clock.
 
 Afterwards, MPICH's launcher may still miss an end with an exit code: if it collects the code before it reads that the
 process has closed its connection, it kills nobody (hydra's pmip.c and pmip_cb.c, MPICH 5.0). It never misses an end by
-a signal, and then ends the ranks of all machines. So a rank that fails ends so (`leave`).
+a signal, and then ends the ranks of all machines. So a rank that fails sends one to itself (`leave`).
 """
 
 from __future__ import annotations
