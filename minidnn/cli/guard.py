@@ -9,7 +9,7 @@ Until a rank's MPI has started, the launcher may not notice that another has end
 parent looks after the other ranks of its machine meanwhile, and at the clock.
 
 Afterwards, MPICH's launcher may still miss an end with an exit code: if it collects the code before it reads that the
-process has closed its connection, it kills nobody (hydra's pmip.c and pmip_cb.c, MPICH 5.0). It never misses an end by
+process has closed its connection, it kills nobody (the proxy of hydra, in MPICH 5.0). It never misses an end by
 a signal, and then ends the ranks of all machines. So a rank that fails sends one to itself (`leave`).
 """
 
