@@ -116,10 +116,9 @@ typedef struct {
     int64_t h, w, c, pitch; /* c: channels of a group; pitch: floats from pixel to pixel, the channels of all groups */
 } Image;
 
-/* What is known of the pixels and channels that are read: INSIDE: all exist; EDGE: some pixels lie outside of the image;
- * RAGGED: so do some channels. */
+/* A tile is INSIDE if all its pixels and channels exist. At an EDGE some pixels lie outside of the image; if it is RAGGED,
+ * so do some channels. */
 enum { INSIDE, EDGE, RAGGED };
-static const float OUTSIDE[LANES];
 
 /* Transforms side x side pixels of an image from (top, left) on, zero outside of it, for channels [from, to). The value
  * of channel c at point p goes to out[(c / PANEL) * panel + c % PANEL + p * plane]. */
@@ -133,8 +132,8 @@ ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, co
             EACH(i, side) {
                 const int64_t row = top + i;
                 const int there = known == INSIDE || (row >= 0 && row < s.h && column >= 0 && column < s.w);
-                const float *p = there ? x + (row * s.w + column) * s.pitch + c : OUTSIDE;
-                pixels[i] = known == RAGGED && there ? load_some(p, s.c > c ? s.c - c : 0) : load(p);
+                const float *p = there ? x + (row * s.w + column) * s.pitch + c : ZEROS;
+                pixels[i] = known == RAGGED && there ? load_some(p, s.c - c) : load(p);
             }
             column_in(pixels, field, j, side);
         }
