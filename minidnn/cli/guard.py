@@ -8,9 +8,9 @@ others with the same error; and last those that only know that another rank has 
 Until a rank's MPI has started, the launcher may not notice that another has ended: MPICH's then waits for ever. So the
 parent looks after the other ranks of its machine meanwhile, and at the clock.
 
-Afterwards, MPICH's launcher may still miss an end with an exit code: if it collects the code before it reads that the
-process has closed its connection, it kills nobody (the proxy of hydra, in MPICH 5.0). It never misses an end by
-a signal, and then ends the ranks of all machines. So a rank that fails sends one to itself (`leave`).
+Afterwards, MPICH's launcher may still miss an end. Its proxy (hydra's, in MPICH 5.0) kills the other ranks when it
+reads that a process has closed its connection, unless it has collected an exit code of that process before. A signal it
+never misses: it then ends the ranks of all machines. So a rank that fails sends one to itself (`leave`).
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ def leave(launch: Launch, code: int) -> int:
     here, in a way that the launcher notices. Wrong input and Ctrl-C end all ranks alike, and their codes say so."""
     if launch.by != "MPICH" or code in (0, INPUT, 128 + signal.SIGINT):
         return code
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+    _flush()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
     return code
@@ -175,11 +173,15 @@ def _work(
             sys.excepthook(type(error), error, error.__traceback__)
         text, code = describe(error)
         guard.say(error=text, **{"lost": True} if isinstance(error, RankLost) else {})
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+        _flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _killed(number: int) -> str:
