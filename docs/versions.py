@@ -2,8 +2,8 @@
 
     python docs/versions.py FOLDER
 
-FOLDER gets 0.2.0/, 0.1.0/ and so on, one for each tag vVERSION; main/, of the working tree; and index.html, which leads
-to the newest release, or to main where none has been tagged. The sidebar of each page links to the other versions.
+FOLDER gets a folder for each tag vVERSION (0.2.0/, 0.1.0/), and main/ for the working tree. Its index.html leads to the
+newest release, or to main where nothing has been tagged. The sidebar of each page links to the other versions.
 """
 
 from __future__ import annotations

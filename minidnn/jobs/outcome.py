@@ -1,6 +1,6 @@
 """What comes of a policy within budgets: a plan of a net's programs, simulated, or the refusal.
 
-All that predicts asks here: plan, compare, frontier, cards, board, tune, ranks, and the answer to a refusal.
+All predictions come from here: those of plan, compare, frontier, cards, board, tune and ranks, and of remedies.
 """
 
 from __future__ import annotations
