@@ -108,8 +108,9 @@ def guarded(
 
 def leave(launch: Launch, code: int) -> int:
     """The exit code of a rank's process. With one that means that others may be waiting for this rank, the process ends
-    here, in a way that the launcher notices. Wrong input and Ctrl-C end all ranks alike, and their codes say so."""
-    if launch.by != "MPICH" or code in (0, INPUT, 128 + signal.SIGINT):
+    here, in a way that the launcher notices. Wrong input ends all ranks alike. So does a signal, after which the first
+    rank may still be writing a snapshot. Their codes say so."""
+    if launch.by != "MPICH" or code in (0, INPUT, *(128 + number for number in SIGNALS)):
         return code
     _flush()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -151,7 +151,14 @@ def test_once_mpi_has_started_nobody_looks_after_the_others(capfd, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "by, code, ended", [("MPICH", 1, -signal.SIGTERM), ("MPICH", 2, 2), ("MPICH", 0, 0), ("torchrun", 1, 1)]
+    "by, code, ended",
+    [
+        ("MPICH", 1, -signal.SIGTERM),
+        ("MPICH", 2, 2),
+        ("MPICH", 0, 0),
+        *(("MPICH", 128 + number, 128 + number) for number in SIGNALS),
+        ("torchrun", 1, 1),
+    ],
 )
 def test_a_rank_that_fails_ends_by_a_signal_which_mpich_never_misses(by, code, ended):
     script = f"""
